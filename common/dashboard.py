@@ -62,12 +62,7 @@ class Widget:
     style: Style = PLAIN
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Widgets that belong together."""
-
-    title: str
-    widgets: tuple[Widget, ...]
+Sections = Mapping[str, tuple[Widget, ...]]  # widgets by the title of their section, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +72,12 @@ class Dashboard:
     key: str
     title: str
     about: str
-    sections: tuple[Section, ...]
+    sections: Sections
     pages: tuple[str, ...] = ()  # of the documentation
 
     def widgets(self) -> list[Widget]:
         """Return every widget, in order."""
-        return [widget for section in self.sections for widget in section.widgets]
+        return [widget for widgets in self.sections.values() for widget in widgets]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +128,7 @@ class Views:
     """
 
     dashboards: tuple[Dashboard, ...] = ()
-    itself: tuple[Section, ...] = ()
+    itself: Sections = field(default_factory=dict)
     monitors: tuple[Monitor, ...] = ()
     unseen: Mapping[Metric, str] = field(default_factory=dict)
 
@@ -147,15 +142,17 @@ def views_of(name: str, metrics: Iterable[Metric]) -> Views:
             raise
         charts = tuple(line(short_name(metric), metric, by=metric.tags) for metric in metrics)
         about = f"Every metric of the collector {name}."
-        return Views((Dashboard(name.replace("_", "-"), name, about, (Section("Metrics", charts),)),))
+        return Views((Dashboard(name.replace("_", "-"), name, about, {"Metrics": charts}),))
     return found
 
 
 def with_itself(own: Views, others: Iterable[Views]) -> Views:
     """Return the runner's own views, with the sections that every collector adds to its dashboard."""
     [dashboard] = own.dashboards
-    added = (section for views in others for section in views.itself)
-    return replace(own, dashboards=(replace(dashboard, sections=(*dashboard.sections, *added)),))
+    sections = dict(dashboard.sections)
+    for views in others:
+        sections |= views.itself
+    return replace(own, dashboards=(replace(dashboard, sections=sections),))
 
 
 def short_name(metric: Metric) -> str:

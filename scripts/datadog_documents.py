@@ -91,7 +91,7 @@ def _page() -> Iterator[str]:
     yield "| dashboard | what it shows | sections |"
     yield "| --- | --- | --- |"
     for board in (board for views in found for board in views.dashboards):
-        sections = ", ".join(section.title for section in board.sections)
+        sections = ", ".join(board.sections)
         yield f"| [{board.title}](datadog/dashboards/{board.key}.json) | {board.about} | {sections} |"
     yield "\n## Monitors"
     yield "A threshold is changed by its key: see [what can be changed](#what-can-be-changed).\n"

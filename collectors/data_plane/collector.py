@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from operator import add
 from typing import NamedTuple
 
@@ -15,9 +15,9 @@ from common.collector import Context
 from common.config.settings import named
 from common.metric import Series
 from common.records.collector import Problem, RecordKind, RecordSettings, collector_over
-from common.records.envelope import MAX_NUMBER, UnusableRecordError, envelope, text
+from common.records.envelope import MAX_NUMBER, Envelope, UnusableRecordError, envelope, text
 from common.records.files import Files
-from common.records.sums import Block, Counts, Gauges, Key, SeriesKey
+from common.records.sums import Block, Key, Points, SeriesKey
 from common.window import Window
 from fleetgauge.data_plane import BUCKET_ENDS_MS
 from fleetgauge.data_plane.operation_totals import percentiles
@@ -40,6 +40,11 @@ class DataPlaneSettings(RecordSettings):
     tag_partition_id: bool = Field(
         True, description="Tag with the partition; off, all partitions are added up."
     )
+
+    @property
+    def width(self) -> int:
+        """The width of a bucket in seconds: writers share series only without their job or rank."""
+        return 1 if self.tag_job and self.tag_rank else self.aggregate_interval
 
 
 class Calls(NamedTuple):
@@ -76,107 +81,108 @@ class Calls(NamedTuple):
         return [mean, *percentiles(metrics.PERCENTS, self.succeeded, low, high, buckets), high]
 
 
-class Record(NamedTuple):
-    """Calls of one operation on one partition, or the state of a client.
+class Operation(NamedTuple):
+    """Calls of one operation on one partition."""
 
-    What the client has put and not cleared is known where it is the only one of its job that writes: the most
-    bytes, keys, and bytes `by_partition`. `doubts` are keys since the record before: cleared and not
-    outstanding there, and given up.
+    op: str
+    partition_id: str
+    calls: Calls
+
+
+class ClientState(NamedTuple):
+    """What a client has put and not cleared; None where other clients of its job write too, or it is none.
+
+    That is the most bytes, keys, and bytes by partition. `doubts` are keys since the record before: cleared
+    and not outstanding there, and given up.
     """
 
-    writer: str
-    seq: int
-    timestamp: float
-    job: str
-    rank: str
-    op: str = ""
-    partition_id: str = ""
-    calls: Calls | None = None
-    peak_and_keys: tuple[int, int] = (0, 0)
-    by_partition: Mapping[str, int] | None = None
-    doubts: tuple[int, ...] = ()
+    outstanding: tuple[int, int, Mapping[str, int]] | None
+    doubts: tuple[int, ...]
 
 
 class DataPlaneGrammar:
     """What the lines of one run of the collector mean."""
 
-    def __init__(self, context: Context[DataPlaneSettings], files: Files) -> None:  # noqa: ARG002
-        self.gauges = Gauges()
+    def __init__(self, context: Context[DataPlaneSettings], files: Files, points: Points) -> None:  # noqa: ARG002
+        self._points = points
         self._settings = context.settings
-        self._width = _width(context.settings)
+        self._width = context.settings.width
         self._tags: dict[tuple[str, ...], Key] = {}
         self._calls: dict[Key, dict[int, Calls]] = {}  # by tags, and by the start of the bucket
         self._blocks: dict[tuple[str, tuple[Key, ...]], Block] = {}
-        self._doubts = Counts()
 
-    def parse(self, value: Json, path: str) -> Record | None:  # noqa: ARG002
+    def parse(self, value: Json, path: str) -> tuple[Envelope, Operation | ClientState] | None:  # noqa: ARG002
         """Return the record that an object is, None for another kind's; UnusableRecordError otherwise."""
         known = envelope(value, NAME)
         if known is None:
             return None
-        writer = (*known[:3], known.job, known.rank or "")
         if "op" in value:
             op = text(value, "op")
             if not op:
                 raise UnusableRecordError("bad_body", "op", value["op"])
-            return Record(*writer, op, text(value, "partition_id"), _calls(value))
-        totals, by_partition, doubts = (0, 0), None, tuple[int, ...]()
+            return known, Operation(op, text(value, "partition_id"), _calls(value))
+        outstanding, doubts = None, tuple[int, ...]()
         if "bytes_outstanding" in value or "interval_s" not in value:  # or it has no client
-            totals = (natural(value, "peak_bytes_outstanding"), natural(value, "keys_outstanding"))
             by_partition = value.get("bytes_outstanding")
             if not isinstance(by_partition, dict):
                 raise UnusableRecordError("bad_body", "bytes_outstanding", by_partition)
             by_partition = {name[:200]: natural(by_partition, name) for name in by_partition}
+            totals = (natural(value, "peak_bytes_outstanding"), natural(value, "keys_outstanding"))
+            if value.get("sole_writer") is True:
+                outstanding = (*totals, by_partition)
         if "foreign_clears" in value and "keys_overflowed" in value:
             doubts = (natural(value, "foreign_clears"), natural(value, "keys_overflowed"))
-        if value.get("sole_writer") is not True:
-            by_partition = None
-        return Record(*writer, peak_and_keys=totals, by_partition=by_partition, doubts=doubts)
+        return known, ClientState(outstanding, doubts)
 
-    def add(self, record: Record, new: bool, problems: list[Problem]) -> bool:  # noqa: ARG002
+    def add(
+        self, envelope: Envelope, body: Operation | ClientState, new: bool, problems: list[Problem]
+    ) -> bool:
         """Add operations to their bucket, and what a client has outstanding where it knows all of it."""
-        if record.by_partition is not None and self._settings.tag_job:  # over jobs it does not add up
-            self._add_outstanding(record, record.by_partition)
-        if new:
-            start = int(record.timestamp) // self._width * self._width
-            if record.calls:
-                buckets = self._calls.setdefault(self._tags_of(record, record.partition_id), {})
+        del problems  # a record that is usable is so completely
+        start = int(envelope.timestamp) // self._width * self._width
+        if isinstance(body, Operation):
+            if new:
+                buckets = self._calls.setdefault(self._tags_of(envelope, body.op, body.partition_id), {})
                 before = buckets.get(start)
-                buckets[start] = record.calls if before is None else before.plus(record.calls)
-            for metric, number in zip(metrics.DOUBTS, record.doubts, strict=False):
-                self._doubts.add(metric, self._tags_of(record), None, start, number)
-        return bool(record.calls or record.doubts)
+                buckets[start] = before.plus(body.calls) if before else body.calls
+            return True
+        if body.outstanding and self._settings.tag_job:  # over jobs it does not add up
+            self._add_outstanding(envelope, *body.outstanding)
+        if new:
+            for metric, number in zip(metrics.DOUBTS, body.doubts, strict=False):
+                self._points.count(metric, self._tags_of(envelope), None, start, number)
+        return bool(body.doubts)
 
-    def _tags_of(self, record: Record, partition_id: str = "") -> Key:
+    def _tags_of(self, envelope: Envelope, op: str = "", partition_id: str = "") -> Key:
         """Return the tags of a record's points; what differs only in one that is off is added up."""
-        named = (record.job, record.op, partition_id, record.rank)
-        if named not in self._tags:
+        named = (envelope.job, op, partition_id, envelope.rank)
+        tags = self._tags.get(named)
+        if tags is None:
             settings = self._settings
             switches = (settings.tag_job, True, settings.tag_partition_id, settings.tag_rank)
-            self._tags[named] = tuple(
+            tags = self._tags[named] = tuple(
                 f"{name}:{value}"
                 for name, value, is_on in zip(metrics.OPERATION_TAGS, named, switches, strict=True)
                 if value and is_on
             )
-        return self._tags[named]
+        return tags
 
-    def _add_outstanding(self, record: Record, by_partition: Mapping[str, int]) -> None:
-        tags = self._tags_of(record)
+    def _add_outstanding(
+        self, envelope: Envelope, peak: int, keys: int, by_partition: Mapping[str, int]
+    ) -> None:
+        tags = self._tags_of(envelope)
         n_bytes = Counter[Key]() if self._settings.tag_partition_id else Counter({tags: 0})
         for partition_id, number in by_partition.items():
-            n_bytes[self._tags_of(record, partition_id)] += number
-        name = (record.writer, (tags, *n_bytes))
+            n_bytes[self._tags_of(envelope, "", partition_id)] += number
+        name = (envelope.writer, (tags, *n_bytes))
         if name not in self._blocks:
             series: list[SeriesKey] = [
                 (metrics.PEAK_BYTES_OUTSTANDING, tags, None),
                 (metrics.KEYS_OUTSTANDING, tags, None),
                 *((metrics.BYTES_OUTSTANDING, tagged, None) for tagged in n_bytes),
             ]
-            self._blocks[name] = self.gauges.block(series, record.writer)
-        block = self._blocks[name]
-        for values, value in zip(block.values, (*record.peak_and_keys, *n_bytes.values()), strict=True):
-            values.append(value)
-        block.times.append(record.timestamp)
+            self._blocks[name] = self._points.block(series, envelope.writer)
+        self._blocks[name].add(envelope.timestamp, (peak, keys, *n_bytes.values()))
 
     def sums(self, window: Window) -> Iterator[Series]:  # noqa: ARG002
         """Yield the operations of each series. Times of nothing are absent; counts of nothing are 0."""
@@ -189,9 +195,8 @@ class DataPlaneGrammar:
             rows = [buckets[start].times() for start in timed]
             for metric, values in zip(metrics.TIMED, zip(*rows, strict=True), strict=bool(timed)):
                 yield Series(metric, tags, None, timed, array("d", values))
-        yield from self._doubts.series()
 
-    def present(self, records: Sequence[Record], *, complete: bool) -> Iterator[Series]:  # noqa: ARG002
+    def present(self, records: object, *, complete: bool) -> Iterator[Series]:  # noqa: ARG002
         """Yield nothing: clients say nothing of the present."""
         yield from ()
 
@@ -233,18 +238,4 @@ def natural(value: Json, key: str) -> int:
     return number
 
 
-def _width(settings: DataPlaneSettings) -> int:
-    """Return the length of a bucket: writers keep their own time, and where they share a series each must be
-    in every bucket."""
-    return 1 if settings.tag_job and settings.tag_rank else settings.aggregate_interval
-
-
-COLLECTOR = collector_over(
-    RecordKind(
-        name=NAME,
-        settings=DataPlaneSettings,
-        metrics=metrics.METRICS,
-        grammar=DataPlaneGrammar,
-        width=_width,
-    )
-)
+COLLECTOR = collector_over(RecordKind(NAME, DataPlaneSettings, metrics.METRICS, DataPlaneGrammar))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collectors.data_plane import metrics as m
-from common.dashboard import Dashboard, Section, Views, bad_above, heat_map, line, table, toplist, value
-from common.records.ingest import ingest_section, late_monitor
+from common.dashboard import Dashboard, bad_above, heat_map, line, table, toplist, value
+from common.records.ingest import record_views
 
 _OPS, _ERRORS, _TIMEOUTS, _KEYS, _BYTES = m.COUNTED
 _AVG, _P50, _P95, _P99, _MAX = m.TIMED
@@ -15,55 +15,38 @@ DATA_PLANE = Dashboard(
     "How the data plane of reinforcement learning keeps up: operations, how long they take, and what is put "
     "and not cleared. Of several series a percentile shown is the highest of theirs. Bytes "
     "outstanding are sent for jobs with a single client that writes.",
-    (
-        Section(
-            "Overview",
-            (
-                value("Operations", _OPS),
-                value(
-                    "Error rate",
-                    _ERRORS,
-                    _TIMEOUTS,
-                    share_of=(_OPS, _ERRORS, _TIMEOUTS),
-                    colours=bad_above(1),
-                ),
-                value("Bytes outstanding", m.BYTES_OUTSTANDING),
+    {
+        "Overview": (
+            value("Operations", _OPS),
+            value(
+                "Error rate",
+                *(_ERRORS, _TIMEOUTS),
+                share_of=(_OPS, _ERRORS, _TIMEOUTS),
+                colours=bad_above(1),
             ),
+            value("Bytes outstanding", m.BYTES_OUTSTANDING),
         ),
-        Section(
-            "Operations",
-            (
-                line("Operations by type", _OPS, by=("op",)),
-                line("Errors and timeouts by type", _ERRORS, _TIMEOUTS, by=("op",)),
-                line("Bytes moved by type", _BYTES, by=("op",)),
-                line("Keys by type", _KEYS, by=("op",)),
-            ),
+        "Operations": (
+            line("Operations by type", _OPS, by=("op",)),
+            line("Errors and timeouts by type", _ERRORS, _TIMEOUTS, by=("op",)),
+            line("Bytes moved by type", _BYTES, by=("op",)),
+            line("Keys by type", _KEYS, by=("op",)),
         ),
-        Section(
-            "Latency",
-            (
-                line("Latency p50/p95/p99/max", _P50, _P95, _P99, _MAX),
-                line("Latency p99 by operation", _P99, by=("op",)),
-                table("Latency mean", _AVG, by=m.OPERATION_TAGS),
-                heat_map("Latency p95 by rank", _P95, by=("rank",)),
-            ),
+        "Latency": (
+            line("Latency p50/p95/p99/max", _P50, _P95, _P99, _MAX),
+            line("Latency p99 by operation", _P99, by=("op",)),
+            table("Latency mean", _AVG, by=m.OPERATION_TAGS),
+            heat_map("Latency p95 by rank", _P95, by=("rank",)),
         ),
-        Section(
-            "Outstanding data",
-            (
-                line("Bytes outstanding by job", m.BYTES_OUTSTANDING, by=("job",)),
-                toplist("Bytes outstanding by partition", m.BYTES_OUTSTANDING, by=("job", "partition_id")),
-                line("Peak bytes outstanding by job", m.PEAK_BYTES_OUTSTANDING, by=("job",)),
-                line("Keys outstanding by job", m.KEYS_OUTSTANDING, by=("job",)),
-                line("Incomplete data by job", m.FOREIGN_CLEARS, m.KEYS_OVERFLOWED, by=("job",)),
-            ),
+        "Outstanding data": (
+            line("Bytes outstanding by job", m.BYTES_OUTSTANDING, by=("job",)),
+            toplist("Bytes outstanding by partition", m.BYTES_OUTSTANDING, by=("job", "partition_id")),
+            line("Peak bytes outstanding by job", m.PEAK_BYTES_OUTSTANDING, by=("job",)),
+            line("Keys outstanding by job", m.KEYS_OUTSTANDING, by=("job",)),
+            line("Incomplete data by job", m.FOREIGN_CLEARS, m.KEYS_OVERFLOWED, by=("job",)),
         ),
-    ),
+    },
     ("docs/data-plane.md", "docs/metrics.md"),
 )
 
-VIEWS = Views(
-    (DATA_PLANE,),
-    (ingest_section("Reading of the data plane", "data_plane"),),
-    (late_monitor("data_plane"),),
-)
+VIEWS = record_views("data_plane", "the data plane", DATA_PLANE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import compress
 from typing import NamedTuple
 
@@ -15,9 +15,9 @@ from common.collector import Context
 from common.config.settings import Texts, named
 from common.metric import Series
 from common.records.collector import Problem, RecordKind, RecordSettings, collector_over
-from common.records.envelope import MAX_TIME, UnusableRecordError
+from common.records.envelope import MAX_TIME, Envelope, UnusableRecordError
 from common.records.files import Files
-from common.records.sums import Block, Counts, Gauges, Key, LastValues
+from common.records.sums import Block, Key, LastValues, Points
 from common.times import DAY
 from common.window import Window
 from fleetgauge.gpu_memory import BadEvent
@@ -51,6 +51,11 @@ class GpuMemorySettings(RecordSettings):
         description="Tag with job_id and gpu; off, the values of all jobs of a host and rank are aggregated.",
     )
 
+    @property
+    def width(self) -> int:
+        """The width of a bucket in seconds: jobs share series only without job_id."""
+        return 1 if self.tag_job_id else self.aggregate_interval
+
 
 class Source(NamedTuple):
     """One session on one device. What is not known is empty.
@@ -66,34 +71,26 @@ class Source(NamedTuple):
     blocks: dict[tuple[bool, ...], Block]
 
 
-class Event(NamedTuple):
-    """One event, and its source. Events have no number."""
-
-    writer: str
-    timestamp: float
-    source: Source
-    measurement: Measurement
-    seq: None = None
-
-
 class GpuMemoryGrammar:
     """What the lines of one run of the collector mean."""
 
-    def __init__(self, context: Context[GpuMemorySettings], files: Files) -> None:
-        self.gauges = Gauges()
+    def __init__(self, context: Context[GpuMemorySettings], files: Files, points: Points) -> None:
         self._context = context
+        self._points = points
         self._by_job = context.settings.tag_job_id
         self._sources: dict[tuple[object, ...], Source] = {}
         self._shared = LastValues(context.settings.aggregate_interval)
-        self._counts = Counts()
         # The windows of a backfill look at manifests once.
         shared = {} if context.window.is_live else context.memory
         sinks = shared.setdefault("sinks", Sinks(context.settings.paths, files))
         assert isinstance(sinks, Sinks)  # noqa: S101  # nothing else is under that key in a backfill
         self._sinks = sinks
 
-    def parse(self, value: Json, path: str) -> Event | None:
-        """Return the event that an object is; None for a record of another kind."""
+    def parse(self, value: Json, path: str) -> tuple[Envelope, tuple[Source, Measurement]] | None:
+        """Return the event that an object is, and its source; None for a record of another kind.
+
+        Events have no number: copies of one that are in two files count twice.
+        """
         if value.get("schema_version") == SCHEMA_VERSION and "kind" in value:
             return None
         try:
@@ -108,11 +105,14 @@ class GpuMemoryGrammar:
         source = self._sources.get(named)
         if source is None:
             source = self._sources[named] = _source(*named)
-        return Event(source.name, event.timestamp, source, event)
+        return Envelope(source.name, None, event.timestamp), (source, event)
 
-    def add(self, record: Event, new: bool, problems: list[Problem]) -> bool:  # noqa: ARG002
+    def add(
+        self, envelope: Envelope, body: tuple[Source, Measurement], new: bool, problems: list[Problem]
+    ) -> bool:
         """Add what an event measured: to its own series, or to those of its host and rank."""
-        event, source, at = record.measurement, record.source, record.timestamp
+        del problems  # what an event does not have is not known
+        source, event = body
         used = used_memory(event.used, event.allocated, event.reserved)
         percent = utilization(used, event.total)
         total = None if percent is None else event.total  # a capacity of 0 is not known
@@ -124,30 +124,32 @@ class GpuMemoryGrammar:
             if block is None:
                 gauges = compress(metrics.GAUGES.values(), known)
                 series = [(gauge, source.tags, source.host or None) for gauge in gauges]
-                block = source.blocks[known] = self.gauges.block(series, source.name)
-            for column, value in zip(block.values, compress(measured, known), strict=True):
-                column.append(value)  # type: ignore[arg-type]  # it is not None
-            block.times.append(at)
+                block = source.blocks[known] = self._points.block(series, source.name)
+            values = measured if known is _ALL else compress(measured, known)
+            block.add(envelope.timestamp, values)  # type: ignore[arg-type]  # none of them is None
         elif new:
             # In place of the utilization: the memory in use on a device whose capacity is known.
             figures = (*measured[:4], None if percent is None else used)
-            key = (source.host, source.rank, source.gpu)
             named = zip(metrics.GAUGES, figures, strict=True)
-            self._shared.add(source.name, at, {(*key, name): n for name, n in named if n is not None})
+            key: Key = (source.host, source.rank, source.gpu)
+            found = {(*key, name): figure for name, figure in named if figure is not None}
+            self._shared.add(source.name, envelope.timestamp, found)
         if is_alert and new:
             tags = source.tags if self._by_job else (f"rank:{source.rank}",) * bool(source.rank)
             tags = (*tags, f"type:{event.event_type}")
-            self._counts.add(metrics.ALERTS, tags, source.host or None, int(at))
+            self._points.count(metrics.ALERTS, tags, source.host or None, int(envelope.timestamp))
         return is_alert or not self._by_job
 
     def sums(self, window: Window) -> Iterator[Series]:
-        """Yield alerts, what jobs of a host and rank add up to, interrupted sessions and dumps."""
+        """Yield what jobs of a host and rank add up to; count interrupted sessions and dumps."""
         self._sinks.read(self._context.report, self._context.now - DAY if window.is_live else 0)
-        ended = [(metrics.INTERRUPTED, time) for time in self._sinks.interrupted]
-        for metric, time in ended + [(metrics.OOM_DUMPS, time) for time in self._sinks.dumps]:
-            if window.since <= time < window.until:
-                self._counts.add(metric, (), None, time)
-        yield from self._counts.series()
+        for metric, times in (
+            (metrics.INTERRUPTED, self._sinks.interrupted),
+            (metrics.OOM_DUMPS, self._sinks.dumps),
+        ):
+            for time in times:
+                if window.since <= time < window.until:
+                    self._points.count(metric, (), None, time)
         # Sessions of one device repeat its figures.
         points: dict[tuple[str, str, str], dict[int, float]] = {}
         for (host, rank, gpu, name), buckets in self._shared.buckets():
@@ -163,7 +165,7 @@ class GpuMemoryGrammar:
             tags = (f"rank:{rank}",) if rank else ()
             yield Series(metrics.GAUGES[name], tags, host or None, times, [figures[at] for at in times])
 
-    def present(self, records: Sequence[Event], *, complete: bool) -> Iterator[Series]:  # noqa: ARG002
+    def present(self, records: object, *, complete: bool) -> Iterator[Series]:  # noqa: ARG002
         """Yield how many sessions there are of each status."""
         if complete:
             for status in STATUSES:
@@ -180,19 +182,10 @@ def _source(session: str, host: str | None, rank: int | None, job_id: str | None
     return Source(json.dumps([session, host, ranked, job, gpu]), host, ranked, gpu, tags, {})
 
 
-def _width(settings: GpuMemorySettings) -> int:
-    return 1 if settings.tag_job_id else settings.aggregate_interval
-
-
-COLLECTOR = collector_over(
-    RecordKind(
-        name=NAME,
-        settings=GpuMemorySettings,
-        metrics=metrics.METRICS,
-        current=metrics.CURRENT,
-        grammar=GpuMemoryGrammar,
-        width=_width,
-        time_of=event_timestamp_seconds,
-        files="segment-*.jsonl",
-    )
+_KIND = RecordKind(
+    *(NAME, GpuMemorySettings, metrics.METRICS, GpuMemoryGrammar),
+    time_of=event_timestamp_seconds,
+    current=metrics.CURRENT,
+    files="segment-*.jsonl",
 )
+COLLECTOR = collector_over(_KIND)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from common.collector import Report
-from common.records.files import MAX_DOCUMENT, File, Files, reason
+from common.records.files import Files, reason
 from common.records.names import shown
 from fleetgauge.gpu_memory import ManifestError
 from fleetgauge.gpu_memory.oom import dump_created_at
@@ -44,18 +44,20 @@ class Sinks:
         if self._was_read:
             return
         self._was_read = True
-        directories: dict[str, list[File]] = {}
+        names: dict[str, set[str]] = {}  # by directory
+        touched: set[str] = set()
         manifests = [f"{path.rpartition('/')[0]}/{MANIFEST_NAME}" for path in self._paths]  # beside segments
         for file in self._files.find([*self._paths, *manifests], "*").files.values():
-            directories.setdefault(file.path.rpartition("/")[0], []).append(file)
-        sessions: dict[str, tuple[str, int | None]] = {}
-        for directory, files in directories.items():
-            names = {PurePath(file.path).name for file in files}
-            if max(file.modified for file in files) < touched_since:
-                continue
-            if PurePath(directory).name.startswith(DUMP) or names >= OF_A_DUMP:
+            directory, _, name = file.path.rpartition("/")
+            names.setdefault(directory, set()).add(name)
+            if file.modified >= touched_since:
+                touched.add(directory)
+        ended: dict[str, tuple[str, int | None]] = {}  # status and time, by session
+        for directory in names.keys() & touched:
+            found = names[directory]
+            if PurePath(directory).name.startswith(DUMP) or found >= OF_A_DUMP:
                 self._add_dump(directory, report)
-            elif MANIFEST_NAME in names and any(name.startswith("segment-") for name in names):
+            elif MANIFEST_NAME in found and any(name.startswith("segment-") for name in found):
                 manifest = self._manifest(directory)
                 if isinstance(manifest, str):
                     report.lose(f"the sessions of {shown(directory)}", manifest)
@@ -63,22 +65,19 @@ class Sinks:
                 if manifest.bad_entries:
                     report.drop("bad_manifest_entry", manifest.bad_entries, shown(directory))
                 for session in manifest.sessions:
-                    sessions[session.session_id] = (session.status, session.ended_at_ns)
-        self.statuses.update(status for status, _ in sessions.values())
-        self.interrupted += [
-            ended // NANOSECONDS
-            for status, ended in sessions.values()
-            if status == "interrupted" and ended is not None
-        ]
+                    ended[session.session_id] = (session.status, session.ended_at_ns)
+        for status, time in ended.values():
+            self.statuses[status] += 1
+            if status == "interrupted" and time is not None:
+                self.interrupted.append(time // NANOSECONDS)
 
     def _add_dump(self, directory: str, report: Report) -> None:
         """Note when a dump was written, by its manifest or its name."""
         try:
-            document = self._document(f"{directory}/{MANIFEST_NAME}")
-        except (OSError, ValueError):  # one that was cut short has none
+            document = json.loads(self._files.read_document(f"{directory}/{MANIFEST_NAME}").decode())
+        except (OSError, ValueError, RecursionError):  # one that was cut short has none
             document = None
-        found = document if isinstance(document, dict) else {}
-        created = dump_created_at(PurePath(directory).name, found)
+        created = dump_created_at(PurePath(directory).name, document if isinstance(document, dict) else {})
         if created is None:
             report.drop("undated_oom_dump", 1, shown(directory))
         else:
@@ -89,20 +88,11 @@ class Sinks:
         if directory not in self._manifests:
             path = f"{directory}/{MANIFEST_NAME}"
             try:
-                self._manifests[directory] = parse_manifest(self._document(path), path)
+                document = json.loads(self._files.read_document(path).decode())
+                self._manifests[directory] = parse_manifest(document, path)
             except ManifestError as error:
                 self._manifests[directory] = shown(str(error))
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, RecursionError) as error:
                 why = reason(error) if isinstance(error, OSError) else str(error)
                 self._manifests[directory] = shown(f"cannot read the manifest {path}: {why}")
         return self._manifests[directory]
-
-    def _document(self, path: str) -> object:
-        """Return a JSON document; ValueError for one that is too large or is none."""
-        content = self._files.read_document(path)
-        if len(content) > MAX_DOCUMENT:
-            raise ValueError(f"it has more than the {MAX_DOCUMENT:,} bytes that this reads")
-        try:
-            return json.loads(content.decode())
-        except RecursionError as error:
-            raise ValueError("it is nested too deeply") from error

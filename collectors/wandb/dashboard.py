@@ -10,7 +10,6 @@ from common.dashboard import (
     Condition,
     Dashboard,
     Monitor,
-    Section,
     Views,
     Widget,
     bad_above,
@@ -45,114 +44,88 @@ FLEET = Dashboard(
     "Who uses how many GPUs, how busy they are, what they cost, and how runs end. Numbers of the last 24 "
     "hours carry 24h in their names and cover the day up to each point. Utilisation is that of the GPUs "
     "which report it: others are unknown, not idle. Costs leave out GPUs without a price.",
-    (
-        Section(
-            "Overview",
-            (
-                value("GPUs in use", m.GPUS_IN_USE),
-                value(
-                    "GPU utilization", m.USAGE_BUSY, share_of=(m.USAGE_REPORTING,), colours=bad_below(30, 60)
-                ),
-                value("GPU hours, last 24 h", m.GPU_HOURS),
-                value("Active runs", m.ACTIVE),
-                _success_rate(m.COMPLETED, m.FAILED),
-                value("Idle GPUs", m.USAGE_IDLE, colours=bad_above(0)),
-            ),
+    {
+        "Overview": (
+            value("GPUs in use", m.GPUS_IN_USE),
+            value("GPU utilization", m.USAGE_BUSY, share_of=(m.USAGE_REPORTING,), colours=bad_below(30, 60)),
+            value("GPU hours, last 24 h", m.GPU_HOURS),
+            value("Active runs", m.ACTIVE),
+            _success_rate(m.COMPLETED, m.FAILED),
+            value("Idle GPUs", m.USAGE_IDLE, colours=bad_above(0)),
         ),
-        Section(
-            "GPUs by owner",
-            (
-                line("GPUs in use by user", m.USAGE_GPUS, by=("user",)),
-                line("GPUs in use by type", m.USAGE_GPUS, by=("gpu_type",)),
-                toplist("GPU hours by user, last 24 h", m.USAGE_HOURS, by=("user",)),
-                toplist("GPU hours by project, last 24 h", m.GPU_HOURS, by=_PROJECT),
-                line("GPUs in use by project", m.GPUS_IN_USE, by=_PROJECT),
-                toplist("Active runs by user", m.USAGE_ACTIVE, by=("user",)),
-                line("GPU hours by outcome, last 24 h", m.USAGE_HOURS, m.USAGE_FAILED_HOURS),
-                toplist("GPU hours of failed runs by user, last 24 h", m.USAGE_FAILED_HOURS, by=("user",)),
-            ),
+        "GPUs by owner": (
+            line("GPUs in use by user", m.USAGE_GPUS, by=("user",)),
+            line("GPUs in use by type", m.USAGE_GPUS, by=("gpu_type",)),
+            toplist("GPU hours by user, last 24 h", m.USAGE_HOURS, by=("user",)),
+            toplist("GPU hours by project, last 24 h", m.GPU_HOURS, by=_PROJECT),
+            line("GPUs in use by project", m.GPUS_IN_USE, by=_PROJECT),
+            toplist("Active runs by user", m.USAGE_ACTIVE, by=("user",)),
+            line("GPU hours by outcome, last 24 h", m.USAGE_HOURS, m.USAGE_FAILED_HOURS),
+            toplist("GPU hours of failed runs by user, last 24 h", m.USAGE_FAILED_HOURS, by=("user",)),
         ),
-        Section(
-            "Cost",
-            (
-                value("Cost, last 24 h", m.USAGE_COST),
-                value("Cost per hour", m.USAGE_COST_PER_HOUR),
-                value("Cost of failed runs, last 24 h", m.USAGE_COST_FAILED),
-                value("GPU hours without a price, last 24 h", m.USAGE_UNPRICED_HOURS),
-                value("GPUs without a price", m.USAGE_UNPRICED),
-                toplist("Cost by user, last 24 h", m.USAGE_COST, by=("user",)),
-                toplist("Cost of failed runs by user, last 24 h", m.USAGE_COST_FAILED, by=("user",)),
-                line("Cost per hour by project", m.USAGE_COST_PER_HOUR, by=_PROJECT),
-            ),
+        "Cost": (
+            value("Cost, last 24 h", m.USAGE_COST),
+            value("Cost per hour", m.USAGE_COST_PER_HOUR),
+            value("Cost of failed runs, last 24 h", m.USAGE_COST_FAILED),
+            value("GPU hours without a price, last 24 h", m.USAGE_UNPRICED_HOURS),
+            value("GPUs without a price", m.USAGE_UNPRICED),
+            toplist("Cost by user, last 24 h", m.USAGE_COST, by=("user",)),
+            toplist("Cost of failed runs by user, last 24 h", m.USAGE_COST_FAILED, by=("user",)),
+            line("Cost per hour by project", m.USAGE_COST_PER_HOUR, by=_PROJECT),
         ),
-        Section(
-            "GPU utilization",
-            (
-                line("GPU utilization by user", m.USAGE_BUSY, by=("user",), share_of=(m.USAGE_REPORTING,)),
-                line("GPU utilization by project", m.UTILIZATION, by=_PROJECT),
-                line(
-                    "GPU memory utilization by user",
-                    m.USAGE_MEMORY_FILLED,
-                    by=("user",),
-                    share_of=(m.USAGE_REPORTING_MEMORY,),
-                ),
-                line("GPUs in use and GPUs reporting", m.USAGE_GPUS, m.USAGE_REPORTING),
+        "GPU utilization": (
+            line("GPU utilization by user", m.USAGE_BUSY, by=("user",), share_of=(m.USAGE_REPORTING,)),
+            line("GPU utilization by project", m.UTILIZATION, by=_PROJECT),
+            line(
+                "GPU memory utilization by user",
+                m.USAGE_MEMORY_FILLED,
+                by=("user",),
+                share_of=(m.USAGE_REPORTING_MEMORY,),
             ),
+            line("GPUs in use and GPUs reporting", m.USAGE_GPUS, m.USAGE_REPORTING),
         ),
-        Section(
-            "Idle runs",
-            (
-                table(
-                    "Idle runs",
-                    m.IDLE_GPUS,
-                    m.IDLE_SECONDS,
-                    by=("user", "run", *_PROJECT, "run_id"),
-                    hours=True,
-                    link=_RUN_LINK,
-                ),
-                line("Idle GPUs by user", m.USAGE_IDLE, by=("user",)),
-                line("Idle cost per hour by user", m.IDLE_COST, by=("user",)),
+        "Idle runs": (
+            table(
+                "Idle runs",
+                m.IDLE_GPUS,
+                m.IDLE_SECONDS,
+                by=("user", "run", *_PROJECT, "run_id"),
+                hours=True,
+                link=_RUN_LINK,
             ),
+            line("Idle GPUs by user", m.USAGE_IDLE, by=("user",)),
+            line("Idle cost per hour by user", m.IDLE_COST, by=("user",)),
         ),
-        Section(
-            "Run outcomes",
-            (
-                line(
-                    "Success rate by project, last 24 h",
-                    m.COMPLETED,
-                    by=_PROJECT,
-                    share_of=(m.COMPLETED, m.FAILED),
-                ),
-                line(
-                    "Success rate by user, last 24 h",
-                    m.USAGE_COMPLETED,
-                    by=("user",),
-                    share_of=(m.USAGE_COMPLETED, m.USAGE_FAILED),
-                ),
-                line("Ended runs by state, last 24 h", m.COMPLETED, m.FAILED, m.KILLED, m.PREEMPTED),
-                toplist("Failed runs by project, last 24 h", m.FAILED, by=_PROJECT, link=_PROJECT_LINK),
-                line("Crashed runs by project, last 24 h", m.CRASHED, by=_PROJECT, link=_PROJECT_LINK),
-                line("Run duration mean", m.AVG_DURATION, by=_PROJECT),
-                line("Run duration max", m.DURATION_MAX, by=_PROJECT),
-                line("Run duration p50/p95", m.DURATION_P50, m.DURATION_P95, by=_PROJECT),
+        "Run outcomes": (
+            line(
+                "Success rate by project, last 24 h",
+                m.COMPLETED,
+                by=_PROJECT,
+                share_of=(m.COMPLETED, m.FAILED),
             ),
-        ),
-        Section(
-            "Queue",
-            (
-                line("Pending runs by project", m.PENDING, by=_PROJECT),
-                line("Oldest pending run by project", m.OLDEST_PENDING, by=_PROJECT, hours=True),
-                line("Runs started, active and recent", m.STARTED, m.ACTIVE, m.TOTAL_RECENT),
+            line(
+                "Success rate by user, last 24 h",
+                m.USAGE_COMPLETED,
+                by=("user",),
+                share_of=(m.USAGE_COMPLETED, m.USAGE_FAILED),
             ),
+            line("Ended runs by state, last 24 h", m.COMPLETED, m.FAILED, m.KILLED, m.PREEMPTED),
+            toplist("Failed runs by project, last 24 h", m.FAILED, by=_PROJECT, link=_PROJECT_LINK),
+            line("Crashed runs by project, last 24 h", m.CRASHED, by=_PROJECT, link=_PROJECT_LINK),
+            line("Run duration mean", m.AVG_DURATION, by=_PROJECT),
+            line("Run duration max", m.DURATION_MAX, by=_PROJECT),
+            line("Run duration p50/p95", m.DURATION_P50, m.DURATION_P95, by=_PROJECT),
         ),
-        Section(
-            "Data quality",
-            (
-                line("Stale runs", m.STALE, by=_PROJECT),
-                line("Unseen runs and assumed GPU counts", m.UNSEEN, m.GPUS_ASSUMED),
-            ),
+        "Queue": (
+            line("Pending runs by project", m.PENDING, by=_PROJECT),
+            line("Oldest pending run by project", m.OLDEST_PENDING, by=_PROJECT, hours=True),
+            line("Runs started, active and recent", m.STARTED, m.ACTIVE, m.TOTAL_RECENT),
         ),
-    ),
+        "Data quality": (
+            line("Stale runs", m.STALE, by=_PROJECT),
+            line("Unseen runs and assumed GPU counts", m.UNSEEN, m.GPUS_ASSUMED),
+        ),
+    },
     _PAGES,
 )
 
@@ -161,55 +134,46 @@ PUSH_TO_MAIN = Dashboard(
     "Push to main",
     "How fast, how often and how well the runs go that every push to main starts. Throughput is that of the "
     "run that ended last; its age is the time since then.",
-    (
-        Section(
-            "Overview",
-            (
-                _success_rate(m.PUSH_COMPLETED, m.PUSH_FAILED),
-                value("Completed runs, last 24 h", m.PUSH_COMPLETED),
-                value("Failed runs, last 24 h", m.PUSH_FAILED, colours=bad_above(0)),
+    {
+        "Overview": (
+            _success_rate(m.PUSH_COMPLETED, m.PUSH_FAILED),
+            value("Completed runs, last 24 h", m.PUSH_COMPLETED),
+            value("Failed runs, last 24 h", m.PUSH_FAILED, colours=bad_above(0)),
+        ),
+        "Throughput": (
+            line(
+                "Steps per second by config, last 30 days",
+                m.PUSH_CONFIG_STEPS,
+                by=(*_PROJECT, "config"),
+                where=("ref:main",),
+                span="1mo",
+            ),
+            line(
+                "Steps per second of pull requests",
+                m.PUSH_CONFIG_STEPS,
+                by=(*_PROJECT, "config"),
+                where=("ref:pr",),
+            ),
+            line("Steps per second", m.PUSH_STEPS, m.PUSH_EPOCH_STEPS, by=_PROJECT),
+            line("Samples per second", m.PUSH_SPS, m.PUSH_CUMULATIVE_SPS, m.PUSH_EPOCH_SPS, by=_PROJECT),
+            line("Age of the throughput", m.PUSH_SPS_AGE, by=_PROJECT, hours=True),
+            line("Run duration mean", m.PUSH_AVG_DURATION, by=_PROJECT),
+        ),
+        "Failures": (
+            line(
+                "Ended runs by state, last 24 h",
+                m.PUSH_COMPLETED,
+                m.PUSH_FAILED,
+                by=_PROJECT,
+                link=_PROJECT_LINK,
+            ),
+            line("Success rate by project, last 24 h", m.PUSH_SUCCESS, by=_PROJECT),
+            note(
+                "Where to look",
+                text="The log of a crashed run is in W&B: open the project and sort by end time.",
             ),
         ),
-        Section(
-            "Throughput",
-            (
-                line(
-                    "Steps per second by config, last 30 days",
-                    m.PUSH_CONFIG_STEPS,
-                    by=(*_PROJECT, "config"),
-                    where=("ref:main",),
-                    span="1mo",
-                ),
-                line(
-                    "Steps per second of pull requests",
-                    m.PUSH_CONFIG_STEPS,
-                    by=(*_PROJECT, "config"),
-                    where=("ref:pr",),
-                ),
-                line("Steps per second", m.PUSH_STEPS, m.PUSH_EPOCH_STEPS, by=_PROJECT),
-                line("Samples per second", m.PUSH_SPS, m.PUSH_CUMULATIVE_SPS, m.PUSH_EPOCH_SPS, by=_PROJECT),
-                line("Age of the throughput", m.PUSH_SPS_AGE, by=_PROJECT, hours=True),
-                line("Run duration mean", m.PUSH_AVG_DURATION, by=_PROJECT),
-            ),
-        ),
-        Section(
-            "Failures",
-            (
-                line(
-                    "Ended runs by state, last 24 h",
-                    m.PUSH_COMPLETED,
-                    m.PUSH_FAILED,
-                    by=_PROJECT,
-                    link=_PROJECT_LINK,
-                ),
-                line("Success rate by project, last 24 h", m.PUSH_SUCCESS, by=_PROJECT),
-                note(
-                    "Where to look",
-                    text="The log of a crashed run is in W&B: open the project and sort by end time.",
-                ),
-            ),
-        ),
-    ),
+    },
     _PAGES,
 )
 
@@ -217,25 +181,19 @@ SWEEPS = Dashboard(
     "sweeps",
     "Sweeps",
     "How many runs of sweeps are active, and how those of the last 24 hours ended.",
-    (
-        Section(
-            "Overview",
-            (
-                value("Active sweeps", m.ACTIVE_SWEEPS),
-                value("Active runs", m.SWEEP_ACTIVE),
-                _success_rate(m.SWEEP_COMPLETED, m.SWEEP_FAILED),
-            ),
+    {
+        "Overview": (
+            value("Active sweeps", m.ACTIVE_SWEEPS),
+            value("Active runs", m.SWEEP_ACTIVE),
+            _success_rate(m.SWEEP_COMPLETED, m.SWEEP_FAILED),
         ),
-        Section(
-            "Runs",
-            (
-                line("Active sweeps by project", m.ACTIVE_SWEEPS, by=_PROJECT),
-                line("Active runs by project", m.SWEEP_ACTIVE, by=_PROJECT),
-                line("Ended runs by state, last 24 h", m.SWEEP_COMPLETED, m.SWEEP_FAILED, m.SWEEP_TOTAL),
-                line("Success rate by project, last 24 h", m.SWEEP_SUCCESS, by=_PROJECT),
-            ),
+        "Runs": (
+            line("Active sweeps by project", m.ACTIVE_SWEEPS, by=_PROJECT),
+            line("Active runs by project", m.SWEEP_ACTIVE, by=_PROJECT),
+            line("Ended runs by state, last 24 h", m.SWEEP_COMPLETED, m.SWEEP_FAILED, m.SWEEP_TOTAL),
+            line("Success rate by project, last 24 h", m.SWEEP_SUCCESS, by=_PROJECT),
         ),
-    ),
+    },
     _PAGES,
 )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from sys import float_info
 from typing import Any, NamedTuple
 
 from pydantic import Field
@@ -12,10 +14,10 @@ from common.collector import Context
 from common.config.settings import Duration, named
 from common.metric import Combine, Metric, Series
 from common.records.collector import Problem, RecordKind, RecordSettings, collector_over
-from common.records.envelope import UnusableRecordError, envelope, text, timestamp
+from common.records.envelope import Envelope, UnusableRecordError, envelope, text, timestamp
 from common.records.files import Files
 from common.records.names import unit
-from common.records.sums import Block, Counts, Gauges, Key, LastValues, SeriesKey
+from common.records.sums import Block, Key, LastValues, Points, SeriesKey
 from common.times import DAY
 from common.window import Window
 from fleetgauge.records import Event, Json
@@ -23,7 +25,8 @@ from fleetgauge.records import Event, Json
 NAME = "xenna"
 
 _NUMBERS = {int, float}
-_TOO_LARGE = 1e300
+_LARGEST = float_info.max
+_STAGES: dict[str, Metric] = {metric.name: metric for metric in metrics.STAGE.values()}
 
 
 class XennaSettings(RecordSettings):
@@ -36,50 +39,39 @@ class XennaSettings(RecordSettings):
     )
     stalled_after: Duration = Field(600, ge=1, description="Silence after which a run counts as stalled.")
 
+    @property
+    def width(self) -> int:
+        """The width of a bucket in seconds: runs share series only without run_hash."""
+        return 1 if self.stage_run_hash else self.aggregate_interval
 
-class Record(NamedTuple):
-    """One record of a run. Only the last one of a run has a `status`.
 
-    `tags` are those of the run and, from the second pipeline of a run on, its number. A `plain` record is of
-    the older format, whose runs have no last record.
+class Statistics(NamedTuple):
+    """What a record says of its run. Only the last record of a run has a `status`.
+
+    `tags` are those of the run and, from the second pipeline of a run on, its number.
     """
 
-    writer: str
-    seq: int | None
-    timestamp: float
     run_tags: Key
     tags: Key
     metrics: Mapping[str, Any]  # Any: each value is checked by itself
     status: str | None = None
-    plain: bool = False
-
-
-class _Layout(NamedTuple):
-    """Where the values of records with the same keys are appended, in the order of the keys.
-
-    Series of a single run are in `block`. Values of series that runs share are appended to `pending`, in the
-    order of the series `shared`.
-    """
-
-    block: Block
-    append: tuple[Callable[[float], None], ...]
-    shared: tuple[Key, ...]
-    pending: list[float]
 
 
 class XennaGrammar:
     """Parses the records of one run of the collector and accumulates their series."""
 
-    def __init__(self, context: Context[XennaSettings], files: Files) -> None:  # noqa: ARG002
-        self.gauges = Gauges()
+    def __init__(self, context: Context[XennaSettings], files: Files, points: Points) -> None:  # noqa: ARG002
+        self._points = points
         self._settings = context.settings
         self._now = context.now
-        self._layouts: dict[tuple[str, Key, Key], _Layout] = {}  # by writer, tags and keys
-        self._shared = LastValues(_width(context.settings))
-        self._ended = Counts()
+        self._blocks: dict[tuple[object, ...], Block] = {}  # by writer, tags, and keys or series
+        self._shared = LastValues(context.settings.width)
 
-    def parse(self, value: Json, path: str) -> Record | None:
-        """Return the record of a JSON object, None for another kind's; raises UnusableRecordError."""
+    def parse(self, value: Json, path: str) -> tuple[Envelope, Statistics] | None:
+        """Return the record of a JSON object, None for another kind's; raises UnusableRecordError.
+
+        A record of the older format has no envelope, and its runs have no last record.
+        """
         found = value.get("metrics")
         kind, run_hash = text(value, "pipeline_kind"), text(value, "run_hash")
         if "schema_version" in value:
@@ -91,121 +83,91 @@ class XennaGrammar:
                 status = "ok" if value.get("status") == "ok" else "error"
             pipeline = (f"pipeline:{number}",) if type(number) is int and number > 1 else ()
             metrics = found if isinstance(found, dict) else {}
-            return Record(*known[:3], tags, (*pipeline, *tags), metrics, status)
+            return known, Statistics(tags, (*pipeline, *tags), metrics, status)
         if isinstance(found, dict) and "timestamp" in value:
-            run, tags = f"plain:{unit(path)}:{kind}:{run_hash}", _tags(kind, None, run_hash)
-            return Record(run, None, timestamp(value), tags, tags, found, plain=True)
+            run, tags = f"plain:{unit(path)}:{kind}:{run_hash}", _tags(kind, "", run_hash)
+            return Envelope(run, None, timestamp(value)), Statistics(tags, tags, found)
         raise UnusableRecordError("not_a_record", "metrics", found)
 
-    def add(self, record: Record, new: bool, problems: list[Problem]) -> bool:
+    def add(self, envelope: Envelope, body: Statistics, new: bool, problems: list[Problem]) -> bool:
         """Add the values of a record that have declared keys; append the others to `problems`.
 
         A record that is not `new` was summed by an earlier run. Returns whether it belongs to a sum.
         """
-        found = record.metrics
-        if not _NUMBERS.issuperset(map(type, found.values())):
-            found = _numbers(found, problems)
-        name = (record.writer, record.tags, tuple(found))
-        layout = self._layouts.get(name)
-        if layout is None:
-            layout = self._layouts[name] = self._new_layout(record, found)
-        if len(layout.append) < len(found):
-            problems += [("unknown_metric", key, found[key]) for key in found if not metrics.find(key)]
-            found = {key: value for key, value in found.items() if metrics.find(key)}
-        try:
-            for append, value in zip(layout.append, found.values(), strict=True):
-                append(value)
-        except OverflowError:  # an integer too large for a float: leave it out
-            for column in layout.block.values:
-                del column[len(layout.block.times) :]
-            layout.pending.clear()
-            small = {key: value for key, value in found.items() if abs(value) < _TOO_LARGE}
-            problems += [("not_finite", key, found[key]) for key in found.keys() - small.keys()]
-            return self.add(record._replace(metrics=small), new, problems)
-        layout.block.times.append(record.timestamp)
+        if new and body.status:
+            self._points.count(metrics.ENDED, (f"status:{body.status}",), None, int(envelope.timestamp))
+        values = body.metrics.values()
+        name = (envelope.writer, body.tags, *body.metrics)
+        block = self._blocks.get(name)
+        if block and _NUMBERS.issuperset(map(type, values)):  # as a record before it, which was checked
+            with suppress(OverflowError):
+                block.add(envelope.timestamp, values)
+                return bool(body.status)
+        own, shared = self._split(body, problems)
+        if own:
+            block = self._blocks.get((envelope.writer, *own))
+            if block is None:
+                block = self._blocks[envelope.writer, *own] = self._points.block([*own], envelope.writer)
+            block.add(envelope.timestamp, own.values())
+            if len(own) == len(values):
+                self._blocks[name] = block
         if new:
-            values = dict(zip(layout.shared, layout.pending, strict=True))
-            shared = {key: value for key, value in values.items() if abs(value) < _TOO_LARGE}  # NaN is not
-            problems += [("not_finite", key[0], values[key]) for key in values.keys() - shared.keys()]
-            self._shared.add(" ".join((record.writer, *record.tags)), record.timestamp, shared)
-            if record.status:
-                self._ended.add(metrics.ENDED, (f"status:{record.status}",), None, int(record.timestamp))
-        layout.pending.clear()
-        return bool(layout.shared or record.status)
+            self._shared.add(" ".join((envelope.writer, *body.tags)), envelope.timestamp, shared)
+        return bool(shared or body.status)
 
-    def _new_layout(self, record: Record, found: Iterable[str]) -> _Layout:
-        declared = [known for known in map(metrics.find, found) if known]
-        is_shared = [bool(stage) and not self._settings.stage_run_hash for _, stage in declared]
-        own: list[SeriesKey] = []
-        shared: list[Key] = []
-        for (metric, stage), shares in zip(declared, is_shared, strict=True):
-            stages = (f"stage:{stage}",) if stage else ()
-            if shares:
-                kind = (tag for tag in record.tags if tag.startswith("pipeline_kind:"))
-                shared.append((metric.name, *kind, *stages))
+    def _split(
+        self, body: Statistics, problems: list[Problem]
+    ) -> tuple[dict[SeriesKey, float], dict[Key, float]]:
+        """Return the values of series of a single run, and of those that runs share."""
+        own: dict[SeriesKey, float] = {}
+        shared: dict[Key, float] = {}
+        kind = [tag for tag in body.tags if tag.startswith("pipeline_kind:")]
+        for key, value in body.metrics.items():
+            metric, stage = metrics.find(key) or (None, "")
+            if value is None:
+                continue
+            if metric is None:
+                problems.append(("unknown_metric", key, value))
+            elif type(value) not in _NUMBERS:
+                problems.append(("not_a_number", key, value))
+            elif not abs(value) <= _LARGEST:  # NaN is not
+                problems.append(("not_finite", key, value))
+            elif not stage:
+                own[metric, body.tags, None] = value
+            elif self._settings.stage_run_hash:
+                own[metric, (*body.tags, f"stage:{stage}"), None] = value
             else:
-                own.append((metric, (*record.tags, *stages), None))
-        block = self.gauges.block(own, record.writer)
-        pending: list[float] = []
-        arrays = iter(block.values)
-        append = tuple(pending.append if shares else next(arrays).append for shares in is_shared)
-        return _Layout(block, append, tuple(shared), pending)
+                shared[metric.name, *kind, f"stage:{stage}"] = value
+        return own, shared
 
     def sums(self, window: Window) -> Iterator[Series]:  # noqa: ARG002
-        """Yield the stage series that runs share, and the number of runs that ended."""
+        """Yield the stage series that runs share."""
         for (name, *tags), buckets in self._shared.buckets():
             metric = _STAGES[name]
             is_mean = metric.combines is Combine.MEAN
             values = [round(sum(found) / (len(found) if is_mean else 1), 9) for found in buckets.values()]
             yield Series(metric, tuple(tags), None, [*buckets], values)
-        yield from self._ended.series()
 
-    def present(self, records: Sequence[Record], *, complete: bool) -> Iterator[Series]:
+    def present(self, records: Sequence[tuple[Envelope, Statistics]], *, complete: bool) -> Iterator[Series]:
         """Yield the age of the last record of each run that has not ended, and the number of active runs."""
-        now, limit = self._now, self._settings.stalled_after
-        newest: dict[Key, Record] = {}  # a restarted run has the same tags
-        for record in sorted(records, key=lambda record: (record.timestamp, record.writer)):
-            newest[record.run_tags] = record
-        for tags, record in newest.items():
-            age = max(0.0, now - record.timestamp)
-            if record.status is None and age <= DAY:
+        now, limit, active = self._now, self._settings.stalled_after, 0
+        newest: dict[Key, tuple[Envelope, Statistics]] = {}  # a restarted run has the same tags
+        for record in sorted(records, key=lambda record: (record[0].timestamp, record[0].writer)):
+            newest[record[1].run_tags] = record
+            active += record[1].status is None and now - record[0].timestamp <= limit
+        for tags, (last, body) in newest.items():
+            age = max(0.0, now - last.timestamp)
+            if body.status is None and age <= DAY:
                 yield Series(metrics.LAST_RECORD_AGE, tags, None, (now,), (age,))
-                if not record.plain:  # a plain run has no last record: it may have ended
+                if last.event:  # a run of the older format has no last record: it may have ended
                     yield Series(metrics.STALLED, tags, None, (now,), (int(age > limit),))
         if complete:
-            running = (record for record in records if record.status is None)
-            active = {record.writer for record in running if now - record.timestamp <= limit}
-            yield metrics.ACTIVE(len(active), now)
+            yield metrics.ACTIVE(active, now)
 
 
-_STAGES: dict[str, Metric] = {metric.name: metric for metric in metrics.STAGE.values()}
-
-
-def _numbers(found: Mapping[str, Any], problems: list[Problem]) -> dict[str, float]:
-    """Return the values that are numbers; append the others, except null, to `problems`."""
-    for key, value in found.items():
-        if value is not None and type(value) not in _NUMBERS:
-            problems.append(("not_a_number" if metrics.find(key) else "unknown_metric", key, value))
-    return {key: value for key, value in found.items() if type(value) in _NUMBERS}
-
-
-def _tags(*values: str | None) -> tuple[str, ...]:
+def _tags(*values: str) -> Key:
     return tuple(f"{name}:{value}" for name, value in zip(metrics.RUN_TAGS, values, strict=True) if value)
 
 
-def _width(settings: XennaSettings) -> int:
-    """Return the width of a bucket in seconds: runs share series only without run_hash."""
-    return 1 if settings.stage_run_hash else settings.aggregate_interval
-
-
-COLLECTOR = collector_over(
-    RecordKind(
-        name=NAME,
-        settings=XennaSettings,
-        metrics=metrics.METRICS,
-        current=metrics.CURRENT,
-        grammar=XennaGrammar,
-        width=_width,
-        watches=True,
-    )
-)
+_KIND = RecordKind(NAME, XennaSettings, metrics.METRICS, XennaGrammar, current=metrics.CURRENT, watches=True)
+COLLECTOR = collector_over(_KIND)

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collectors.xenna import metrics as m
 from common import dashboard as d
-from common.metric import Metric
-from common.records.ingest import ingest_section, late_monitor
+from common.records.ingest import record_views
 
-_PAGES = ("collectors/xenna/README.md", "docs/metrics.md")
 _RUN = ("pipeline_kind", "run_hash")
-
-
-def _stage(*keys: str) -> tuple[Metric, ...]:
-    return tuple(m.STAGE[key] for key in keys)
-
-
-def _pipeline(*keys: str) -> tuple[Metric, ...]:
-    return tuple(m.PIPELINE[key] for key in keys)
+_STAGE = ("stage",)
+_RUNS, _STAGES = m.PIPELINE, m.STAGE
 
 
 def _cluster(title: str, key: str) -> d.Widget:
@@ -30,71 +22,58 @@ PIPELINES = d.Dashboard(
     "How far data-preparation pipelines are, which stage is the bottleneck, and which have stopped writing. "
     "Progress counts inputs taken, so that it reaches 100 while later stages still work; progress of the "
     "stages does not.",
-    (
-        d.Section(
-            "Overview",
-            (
-                d.value("Active runs", m.ACTIVE),
-                d.value("Stalled runs", m.STALLED, colours=d.bad_above(0)),
-                d.value("Failed runs", m.ENDED, where=("status:error",), colours=d.bad_above(0)),
-            ),
+    {
+        "Overview": (
+            d.value("Active runs", m.ACTIVE),
+            d.value("Stalled runs", m.STALLED, colours=d.bad_above(0)),
+            d.value("Failed runs", m.ENDED, where=("status:error",), colours=d.bad_above(0)),
         ),
-        d.Section(
-            "Progress",
-            (
-                d.line("Progress by run", *_pipeline("progress"), by=_RUN),
-                d.line("Stage progress by run", *_pipeline("progress_stages"), by=_RUN),
-                d.line(
-                    "Inputs and outputs",
-                    *_pipeline("num_initial_inputs", "num_input_remaining", "num_outputs"),
-                ),
-                d.line("Throughput by run", *_pipeline("inputs_processed_per_s", "outputs_per_s"), by=_RUN),
-                d.line("Failed tasks by run", *_pipeline("tasks_failed"), by=_RUN),
-                d.table(
-                    "Runs",
-                    *_pipeline("pipeline_duration_s", "main_loop_rate_hz"),
-                    m.LAST_RECORD_AGE,
-                    by=_RUN,
-                    hours=True,
-                ),
-                d.line("Stalled runs by run", m.STALLED, by=_RUN),
-                d.bars("Ended runs by status", m.ENDED, by=("status",)),
+        "Progress": (
+            d.line("Progress by run", _RUNS["progress"], by=_RUN),
+            d.line("Stage progress by run", _RUNS["progress_stages"], by=_RUN),
+            d.line(
+                "Inputs and outputs",
+                *(_RUNS[key] for key in ("num_initial_inputs", "num_input_remaining", "num_outputs")),
             ),
-        ),
-        d.Section(
-            "Stages",
-            (
-                d.toplist("Bottleneck stages", *_stage("bottleneck"), by=("stage",)),
-                d.line("Throughput by stage", *_stage("throughput_tasks_per_s"), by=("stage",)),
-                d.heat_map("Input queue by stage (heat map)", *_stage("queue_in"), by=("stage",)),
-                d.line("Queues by stage", *_stage("queue_in", "queue_out"), by=("stage",)),
-                d.line(
-                    "Completed and failed tasks by stage",
-                    *_stage("tasks_completed", "tasks_failed"),
-                    by=("stage",),
-                ),
-                d.line("Actor speed by stage", *_stage("speed_tasks_per_s"), by=("stage",)),
-                d.line(
-                    "Actors by state",
-                    *_stage("actors_running", "actors_idle", "actors_ready", "actors_pending"),
-                ),
-                d.line("Slots", *_stage("slots_used", "slots_empty")),
-                d.line("CPU by stage", *_stage("resource/cpu_util_pct"), by=("stage",)),
-                d.line("Memory by stage", *_stage("resource/mem_gb"), by=("stage",)),
-                d.line("Actors measured by stage", *_stage("resource/actor_count"), by=("stage",)),
+            d.line("Throughput by run", _RUNS["inputs_processed_per_s"], _RUNS["outputs_per_s"], by=_RUN),
+            d.line("Failed tasks by run", _RUNS["tasks_failed"], by=_RUN),
+            d.table(
+                "Runs",
+                *(_RUNS["pipeline_duration_s"], _RUNS["main_loop_rate_hz"], m.LAST_RECORD_AGE),
+                by=_RUN,
+                hours=True,
             ),
+            d.line("Stalled runs by run", m.STALLED, by=_RUN),
+            d.bars("Ended runs by status", m.ENDED, by=("status",)),
         ),
-        d.Section(
-            "Ray cluster",
-            (
-                _cluster("CPUs by run", "cpus"),
-                _cluster("GPUs by run", "gpus"),
-                _cluster("Memory by run", "mem_gb"),
-                _cluster("Object store by run", "obj_store_gb"),
+        "Stages": (
+            d.toplist("Bottleneck stages", _STAGES["bottleneck"], by=_STAGE),
+            d.line("Throughput by stage", _STAGES["throughput_tasks_per_s"], by=_STAGE),
+            d.heat_map("Input queue by stage (heat map)", _STAGES["queue_in"], by=_STAGE),
+            d.line("Queues by stage", _STAGES["queue_in"], _STAGES["queue_out"], by=_STAGE),
+            d.line(
+                "Completed and failed tasks by stage",
+                *(_STAGES["tasks_completed"], _STAGES["tasks_failed"]),
+                by=_STAGE,
             ),
+            d.line("Actor speed by stage", _STAGES["speed_tasks_per_s"], by=_STAGE),
+            d.line(
+                "Actors by state",
+                *(_STAGES[f"actors_{state}"] for state in ("running", "idle", "ready", "pending")),
+            ),
+            d.line("Slots", _STAGES["slots_used"], _STAGES["slots_empty"]),
+            d.line("CPU by stage", _STAGES["resource/cpu_util_pct"], by=_STAGE),
+            d.line("Memory by stage", _STAGES["resource/mem_gb"], by=_STAGE),
+            d.line("Actors measured by stage", _STAGES["resource/actor_count"], by=_STAGE),
         ),
-    ),
-    _PAGES,
+        "Ray cluster": (
+            _cluster("CPUs by run", "cpus"),
+            _cluster("GPUs by run", "gpus"),
+            _cluster("Memory by run", "mem_gb"),
+            _cluster("Object store by run", "obj_store_gb"),
+        ),
+    },
+    ("collectors/xenna/README.md", "docs/metrics.md"),
 )
 
 MONITORS = (
@@ -120,12 +99,7 @@ MONITORS = (
         "it again.",
         "docs/probes.md",
     ),
-    late_monitor("xenna"),
 )
 
-VIEWS = d.Views(
-    (PIPELINES,),
-    (ingest_section("Reading of pipelines", "xenna"),),
-    MONITORS,
-    {_stage("actors_target")[0]: "cosmos-xenna always reports 0"},
-)
+_UNSEEN = {m.STAGE["actors_target"]: "cosmos-xenna always reports 0"}
+VIEWS = record_views("xenna", "pipelines", PIPELINES, *MONITORS, unseen=_UNSEEN)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from common.dashboard import Dashboard, Draw, Monitor, Section, Widget, short_name
+from common.dashboard import Dashboard, Draw, Monitor, Sections, Widget, short_name
 from common.metric import Combine, Kind, Metric
 from common.names import normalise_tag
 
@@ -74,7 +74,7 @@ def dashboard_document(dashboard: Dashboard, target: DocumentTarget) -> Document
     variables = [name for name in VARIABLES if any(_has(metric, name) for metric in metrics)]
     pages = ", ".join(map(target.page, dashboard.pages))
     about = f"{dashboard.about}\n\nDocumentation: {pages}\n" if pages else dashboard.about
-    groups = [Section("About", (Widget(dashboard.title, Draw.NOTE, text=about),)), *dashboard.sections]
+    groups = {"About": (Widget(dashboard.title, Draw.NOTE, text=about),), **dashboard.sections}
     return {
         "title": dashboard.title,
         "description": dashboard.about,
@@ -93,16 +93,16 @@ def _has(metric: Metric, variable: str) -> bool:
     return variable in metric.tags or (variable == "host" and metric.on_node)
 
 
-def _groups(sections: Iterable[Section], target: DocumentTarget) -> Iterator[Document]:
+def _groups(sections: Sections, target: DocumentTarget) -> Iterator[Document]:
     """Yield groups one below the other, each as high as its widgets need."""
     top = 0
-    for section in sections:
-        widgets, height = _rows(section.widgets, target)
+    for title, listed in sections.items():
+        widgets, height = _rows(listed, target)
         layout = {"x": 0, "y": top, "width": COLUMNS, "height": height + 1}
         definition = {
             "type": "group",
             "layout_type": "ordered",
-            "title": section.title,
+            "title": title,
             "show_title": True,
             "widgets": widgets,
         }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import reprlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from common.collector import Collector, Context
 from common.config.settings import CollectorSettings, Duration, Texts
 from common.errors import ConfigurationError, FleetgaugeError
 from common.metric import Metric, Series
-from common.records.envelope import UnusableRecordError, time_of
+from common.records.envelope import Envelope, UnusableRecordError, time_of
 from common.records.files import DATE, MAX_DISORDER, File, Files, Found, reason
 from common.records.ingest import ingest_metrics
 from common.records.names import COMPRESSED, is_in_s3, shown, unit
 from common.records.reader import Backfill, RecordLine, TimeOf, is_copy, read
-from common.records.sums import Gauges
+from common.records.sums import Points
 from common.times import DAY, HOUR, iso, tick
 from common.window import Window
 from fleetgauge.records import Json
@@ -69,49 +69,42 @@ class RecordSettings(CollectorSettings):
         20_000, ge=1, description="Objects that a pattern in S3 may list; with more, the run is partial."
     )
 
-
-class WrittenRecord(Protocol):
-    """What must be known of any record. Two with the same writer and `seq` are copies; None is of no use."""
-
     @property
-    def writer(self) -> str: ...
+    def width(self) -> int:
+        """The length of the buckets in which counts add up, in seconds.
 
-    @property
-    def seq(self) -> int | None: ...
-
-    @property
-    def timestamp(self) -> float: ...
+        Writers keep their own time: where they share a series, each must be in every bucket.
+        """
+        return 1
 
 
 S = TypeVar("S", bound=RecordSettings)
-R = TypeVar("R", bound=WrittenRecord)
+B = TypeVar("B")  # what a record says besides its envelope
 Problem = tuple[str, str, object]  # why a part of a record cannot be used, which field, and its value
 
 
-class Grammar(Protocol[R]):
-    """What the lines of one run mean. It is made anew for each run, and collects its points."""
+class Grammar(Protocol[B]):
+    """What the lines of one run mean. It is made anew for each run, and adds its points to `Points`."""
 
-    gauges: Gauges  # what single records state
-
-    def parse(self, value: Json, path: str) -> R | None:
+    def parse(self, value: Json, path: str) -> tuple[Envelope, B] | None:
         """Return the record that an object is, None for another kind's; UnusableRecordError otherwise."""
 
-    def add(self, record: R, new: bool, problems: list[Problem]) -> bool:
+    def add(self, envelope: Envelope, body: B, new: bool, problems: list[Problem]) -> bool:
         """Add the points of a record: what adds up only where it is `new` since the run before, and no copy.
 
         What cannot be used is appended to `problems`. Return whether the record has something that adds up.
         """
 
     def sums(self, window: Window) -> Iterator[Series]:
-        """Yield what adds up in a window, once all files were read."""
+        """Yield what adds up in a window besides counts, once all files were read."""
 
-    def present(self, records: Sequence[R], *, complete: bool) -> Iterator[Series]:
+    def present(self, records: Sequence[tuple[Envelope, B]], *, complete: bool) -> Iterator[Series]:
         """Yield how writers are now, by the last record of each; `complete` where no file is unreadable."""
 
 
 @dataclass(frozen=True)
-class RecordKind(Generic[S, R]):
-    """One kind of record. `width` is the length of the buckets in which its counts add up, in seconds.
+class RecordKind(Generic[S, B]):
+    """One kind of record.
 
     `metrics` come from single records or add up; `current` ones are known only for the time of a run. `files`
     are the names that a directory stands for. Where a kind `watches`, the last record of an idle file is
@@ -121,20 +114,15 @@ class RecordKind(Generic[S, R]):
     name: str
     settings: type[S]
     metrics: tuple[Metric, ...]
-    grammar: Callable[[Context[S], Files], Grammar[R]]
-    width: Callable[[S], int]
+    grammar: Callable[[Context[S], Files, Points], Grammar[B]]
     time_of: TimeOf = time_of
     current: tuple[Metric, ...] = ()
     files: str = "*.jsonl"
     watches: bool = False
 
 
-def collector_over(kind: RecordKind[S, R]) -> Collector[S]:
+def collector_over(kind: RecordKind[S, B]) -> Collector[S]:
     """Return the collector that reads one kind of records."""
-
-    def due(settings: S, now: int, step: int, sent_until: int | None, earliest: int) -> Window:
-        return record_window(now, step, sent_until, earliest, settings.settle, kind.width(settings))
-
     current = (*kind.current, *ingest_metrics(kind.name))
     return Collector(
         name=kind.name,
@@ -142,7 +130,7 @@ def collector_over(kind: RecordKind[S, R]) -> Collector[S]:
         metrics=(*kind.metrics, *current),
         collect=lambda context: _Reading(kind, context).series(),
         check=lambda context: _check(kind, context),
-        due=due,
+        due=record_window,
         has_history=True,
         live_only=frozenset(current),
         adds_up=True,
@@ -150,7 +138,7 @@ def collector_over(kind: RecordKind[S, R]) -> Collector[S]:
 
 
 def record_window(
-    now: int, step: int, sent_until: int | None, earliest: int, settle: int, width: int
+    settings: RecordSettings, now: int, step: int, sent_until: int | None, earliest: int
 ) -> Window:
     """Return the window of a live run over records: complete buckets, each in the window of one run.
 
@@ -162,6 +150,7 @@ def record_window(
             f"the step of {step} s is too long for records: Datadog takes points for an hour; "
             f"set FLEETGAUGE_STEP or --every to at most {MAX_STEP // 60}m"
         )
+    settle, width = settings.settle, settings.width
     if sent_until is None or sent_until > now:
         at = tick(now, step)
         since, until = at - step - settle, at - settle
@@ -172,70 +161,71 @@ def record_window(
     return Window(min(since, until), until, step, earliest)
 
 
-def gauges_since(window: Window, now: int, settle: int, lookback: int | None, width: int) -> int:
+def _gauges_since(context: Context[S]) -> int:
     """Return from when on gauges are sent: in a live run from a lookback before its window."""
+    window, settings = context.window, context.settings
     if window.earliest is None:
         return window.since
-    back = lookback or max(2 * window.step, MIN_LOOKBACK)
-    start = (tick(now, window.step) - back - settle) // width * width
-    return min(window.since, max(window.earliest, start))
+    lookback = settings.lookback or max(2 * window.step, MIN_LOOKBACK)
+    start = tick(context.now, window.step) - lookback - settings.settle
+    return min(window.since, max(window.earliest, start // settings.width * settings.width))
 
 
 class _Listing(NamedTuple):
     """The files of a run; of the windows of a backfill, while they have the same days."""
 
+    days: tuple[int, int]
     files: Files
     found: Found
-    days: tuple[int, int] | None = None
-    backfill: Backfill | None = None
+    backfill: Backfill | None
 
 
-def _list(kind: RecordKind[S, R], context: Context[S]) -> _Listing:
+def _list(kind: RecordKind[S, B], context: Context[S]) -> _Listing:
     """Return the files of a run. The windows of a backfill share a listing, unless paths have a date."""
     settings, window = context.settings, context.window
-    days = ((window.since - DAY) // DAY * DAY, (window.until + HOUR) // DAY * DAY)
     if window.is_live:
         days = (context.now - DAY, context.now)
-    elif not any(DATE in path for path in settings.paths):
+    elif any(DATE in path for path in settings.paths):
+        days = ((window.since - DAY) // DAY * DAY, (window.until + HOUR) // DAY * DAY)
+    else:
         days = (0, 0)
     listing = context.memory.get("records")
-    if isinstance(listing, _Listing) and listing.days == days:
-        return listing
-    files = Files(context.network, *days, settings.max_objects)
-    listing = _Listing(files, files.find(settings.paths, kind.files), days)
+    if not isinstance(listing, _Listing) or listing.days != days:
+        files = Files(context.network, *days, settings.max_objects)
+        found = files.find(settings.paths, kind.files)
+        listing = _Listing(days, files, found, None if window.is_live else Backfill())
     if not window.is_live:
-        listing = context.memory["records"] = listing._replace(backfill=Backfill())
+        context.memory["records"] = listing
     return listing
 
 
-class _Reading(Generic[S, R]):
+class _Reading(Generic[S, B]):
     """One run over the files of one kind. A line counts in the run whose window has the record before it."""
 
-    def __init__(self, kind: RecordKind[S, R], context: Context[S]) -> None:
+    def __init__(self, kind: RecordKind[S, B], context: Context[S]) -> None:
         self._kind = kind
         self._context = context
-        settings = context.settings
-        self._since = gauges_since(
-            context.window, context.now, settings.settle, settings.lookback, kind.width(settings)
-        )
+        self._window = context.window
+        self._since = _gauges_since(context)
         self._sent, self._sent_until = _load_sent(context.memory, context.window)
         self._counts: Counter[str] = Counter()  # records, bad and other lines of the window
-        self._lags: dict[str, float] = {}  # by path, from the newest record to the last write
+        self._lags: list[tuple[float, str]] = []  # from the newest record of a file to its last write
         self._late: dict[str, list[float]] = {}  # by path, times that can no longer be sent
         self._newest: dict[str, float] = {}  # by unit, of what was sent
         self._unread: set[str] = set()  # units with a file that could not be read
-        self._last: dict[str, R] = {}  # by writer
-        self._seen: dict[str, set[int]] = {}  # by writer, the numbers of new records
+        self._last: dict[str, tuple[Envelope, B]] = {}  # by writer
+        self._seen: defaultdict[str, set[int]] = defaultdict(set)  # by writer, the numbers of new records
 
     def series(self) -> Iterator[Series]:
         """Yield the points of the window: gauges, what adds up, then how writers and the reading are now."""
-        kind, context, window = self._kind, self._context, self._context.window
+        kind, context, window = self._kind, self._context, self._window
         report, losses_before = context.report, len(context.report.lost)
-        files, found, _, backfill = _list(kind, context)
+        _, files, found, backfill = _list(kind, context)
         check_paths = f"check FLEETGAUGE_{kind.name.upper()}_PATHS"
         for path, why in found.unreadable:
             report.lose(shown(path), f"{why}; {check_paths}")
-        grammar = kind.grammar(context, files)
+        points = Points()
+        grammar = kind.grammar(context, files, points)
         ours: Counter[str] = Counter()  # lines by pattern
         others: Counter[str] = Counter()
         for file, lines in read(files, self._select(files, found), kind.time_of, backfill, window.until):
@@ -251,11 +241,11 @@ class _Reading(Generic[S, R]):
             if number and not ours[pattern]:
                 why = f"all {number} records there are of another kind than {kind.name}; {check_paths}"
                 report.lose(shown(pattern), why, "other_kind")
-        for series, not_finite in grammar.gauges.series(window.since):
+        for series, not_finite in points.gauges(window.since):
             if not_finite:
                 report.drop("not_finite", not_finite, series.metric.name)
             yield series
-        sums = list(grammar.sums(window))
+        sums = [*grammar.sums(window), *points.counts()]
         complete = len(report.lost) == losses_before
         self._report_late()
         if window.is_live or complete:
@@ -271,7 +261,6 @@ class _Reading(Generic[S, R]):
         Of a plain file and a compressed copy of it the plain one is read. Of the newest idle file of each
         unit the last lines are read where they are current.
         """
-        window = self._context.window
         selected: list[tuple[File, float]] = []
         idle: dict[str, File] = {}
         for file in sorted(found.files.values(), key=lambda file: (file.modified, file.path)):
@@ -283,9 +272,9 @@ class _Reading(Generic[S, R]):
             if not self._is_idle(file):
                 if plain and is_copy(files, plain, file):
                     continue
-                selected.append((file, min(self._since, self._last_sent(name) or window.earliest or 0)))
+                selected.append((file, min(self._since, self._last_sent(name) or self._window.earliest or 0)))
                 idle.pop(name, None)
-            elif self._kind.watches and window.is_live and file.modified >= self._context.now - watched:
+            elif self._kind.watches and self._window.is_live and file.modified >= self._context.now - watched:
                 idle[name] = file
         return selected + [(file, math.inf) for file in idle.values()]
 
@@ -293,10 +282,10 @@ class _Reading(Generic[S, R]):
         """Return whether a file was not written in the window, nor shortly before it."""
         return file.modified < self._since - MAX_DISORDER
 
-    def _read(self, grammar: Grammar[R], file: File, lines: Iterator[RecordLine]) -> tuple[int, int]:
+    def _read(self, grammar: Grammar[B], file: File, lines: Iterator[RecordLine]) -> tuple[int, int]:
         """Add the records of one file; return how many records of this kind and of others it has."""
-        window, path, since, until = self._context.window, file.path, self._since, self._context.window.until
-        new_since, earliest = window.since, window.earliest or 0
+        path, since, new_since, until = file.path, self._since, self._window.since, self._window.until
+        earliest, latest = self._window.earliest or 0, file.modified + MAX_DISORDER
         last_sent, sent_until = self._last_sent(unit(path)), self._sent_until
         first, time, newest, newest_sent = 0.0, 0.0, 0.0, 0.0  # times of records; `time` of the one before
         undated = min(file.modified, until - 1)  # the time of lines in a file without a record
@@ -319,11 +308,12 @@ class _Reading(Generic[S, R]):
                     if record is None:
                         others += 1
                         self._counts["other_kind"] += self._is_new(time or undated)
-                    elif record.timestamp > file.modified + MAX_DISORDER:
-                        flaw = ("in_future", "timestamp", record.timestamp)
+                    elif record[0].timestamp > latest:
+                        flaw = ("in_future", "timestamp", record[0].timestamp)
                     else:
                         ours += 1
-                        time = record.timestamp
+                        envelope, body = record
+                        writer, seq, time = envelope[:3]
                         first = first or time
                         if time > newest:
                             newest = time
@@ -332,12 +322,15 @@ class _Reading(Generic[S, R]):
                         if time < until:
                             if time > newest_sent:
                                 newest_sent = time
-                            new = time >= new_since
-                            records += new
-                            if new and record.seq is not None:
-                                new = self._is_first(record.writer, record.seq)
+                            new = counts = time >= new_since
+                            if new:
+                                records += 1
+                                if seq is not None:
+                                    seen = self._seen[writer]
+                                    counts = seq not in seen
+                                    seen.add(seq)
                             sent = time >= since or (last_sent < time and time >= earliest)
-                            adds_up = sent and grammar.add(record, new, problems)
+                            adds_up = sent and grammar.add(envelope, body, counts, problems)
                             if last_sent < time < sent_until and (not sent or (adds_up and not new)):
                                 self._late.setdefault(path, []).append(time)
                 except UnusableRecordError as error:
@@ -352,7 +345,7 @@ class _Reading(Generic[S, R]):
                 problems.clear()
         if watches and unneeded is not None and not ours:
             with suppress(Exception):  # a line that is no record was counted when it was new
-                if (record := grammar.parse(unneeded, path)) is not None:
+                if record := grammar.parse(unneeded, path):
                     self._note_last(record)
         for start, time, flaw in bad_lines:
             self._counts["bad_records"] += self._is_new(time or first or undated)
@@ -361,28 +354,21 @@ class _Reading(Generic[S, R]):
         if newest_sent:
             self._newest[unit(path)] = max(newest_sent, self._newest.get(unit(path), 0.0))
         if newest >= since:
-            self._lags[path] = file.modified - newest
+            self._lags.append((file.modified - newest, path))
         return ours, others
 
     def _last_sent(self, name: str) -> float:
         """Return the newest time that was sent of a unit: 0 of a new one, infinity where it is not known."""
         return self._sent.get(name, 0.0 if self._sent_until else math.inf)
 
-    def _note_last(self, record: R) -> None:
-        known = self._last.get(record.writer)
-        if known is None or record.timestamp >= known.timestamp:
-            self._last[record.writer] = record
-
-    def _is_first(self, writer: str, seq: int) -> bool:
-        """Note a record; return whether it is no copy of one that was noted before."""
-        seen = self._seen.setdefault(writer, set())
-        before = len(seen)
-        seen.add(seq)
-        return len(seen) > before
+    def _note_last(self, record: tuple[Envelope, B]) -> None:
+        known = self._last.get(record[0].writer)
+        if known is None or record[0].timestamp >= known[0].timestamp:
+            self._last[record[0].writer] = record
 
     def _is_new(self, time: float) -> bool:
         """Return whether a line with a time counts in this run."""
-        return self._context.window.since <= time < self._context.window.until
+        return self._window.since <= time < self._window.until
 
     def _drop(self, path: str, start: int, time: float, problem: Problem) -> None:
         """Count what cannot be used of a line, in the run whose window has its time."""
@@ -411,59 +397,54 @@ class _Reading(Generic[S, R]):
 
         A file that no run needed to read counts as sent up to its last write.
         """
-        until = self._context.window.until
-        units: dict[str, list[float]] = {}
+        until = self._window.until
+        units: dict[str, float] = {}
         for file in found.files.values():
             name = unit(file.path)
-            before = self._sent.get(name)
-            if before is None:
-                if name in self._unread:
-                    continue
-                time = self._newest.get(name, min(file.modified, until))
-                before = 0.0 if self._sent_until else time
+            if name in self._sent:
+                time = max(self._sent[name], self._newest.get(name, 0.0))
+            elif name in self._unread:
+                continue
             else:
-                time = max(before, self._newest.get(name, 0.0))
+                time = self._newest.get(name, min(file.modified, until))
             if time >= until - DAY:
-                units[name] = [max(time, *units.get(name, (0.0,))), before]
-        self._context.memory.update(until=until, units=units)
+                units[name] = max(time, units.get(name, 0.0))
+        self._context.memory.update(
+            until=until, units=units, previous=self._sent if self._sent_until else units
+        )
 
-    def _ingest_series(self, files: int) -> Iterator[Series]:
+    def _ingest_series(self, n_files: int) -> Iterator[Series]:
         """Yield how the reading went; counts are of lines that no earlier run has counted."""
-        ingest, now = ingest_metrics(self._kind.name), self._context.now
-        yield ingest.files(files, now)
-        yield ingest.records(self._counts["records"], now)
-        yield ingest.bad_records(self._counts["bad_records"], now)
-        yield ingest.other_kind(self._counts["other_kind"], now)
+        files, lag, *lines = ingest_metrics(self._kind.name)
+        yield files(n_files, self._context.now)
+        for metric, name in zip(lines, ("records", "bad_records", "other_kind"), strict=True):
+            yield metric(self._counts[name], self._context.now)
         if self._lags:
-            path, lag = max(self._lags.items(), key=lambda item: item[1])
-            yield ingest.lag(lag, now)
-            if lag > self._context.settings.settle:
+            longest, path = max(self._lags)
+            yield lag(longest, self._context.now)
+            if longest > self._context.settings.settle:
                 prefix = f"FLEETGAUGE_{self._kind.name.upper()}"
-                log.warning(
-                    "records reach %s %.0f s after their time; where that is normal, raise %s_SETTLE "
-                    "or %s_LOOKBACK above it",
-                    *(shown(path), lag, prefix, prefix),
-                )
+                fix = f"where that is normal, raise {prefix}_SETTLE or {prefix}_LOOKBACK above it"
+                log.warning("records reach %s %.0f s after their time; %s", shown(path), longest, fix)
 
 
 def _load_sent(memory: Mapping[str, object], window: Window) -> tuple[dict[str, float], int]:
     """Return the newest time that was sent of each unit, and the end of the last window: 0 if not known.
 
-    Each unit has the time that the last run sent, and the one before, which is used where the points of the
-    last run were not accepted. What is malformed is ignored.
+    Where the points of the last run were not accepted, these are the times before it. What is malformed is
+    ignored.
     """
     try:
         until: Any = memory["until"]  # Any: see what is caught
-        units: Any = memory["units"]
-        which = 0 if window.since >= until else 1
-        return {name: float(times[which]) for name, times in units.items()}, until
+        units: Any = memory["units" if window.since >= until else "previous"]
+        return {name: float(time) for name, time in units.items()}, until
     except (LookupError, TypeError, ValueError, AttributeError):
         return {}, 0
 
 
-def _check(kind: RecordKind[S, R], context: Context[S]) -> Iterator[str | FleetgaugeError]:
+def _check(kind: RecordKind[S, B], context: Context[S]) -> Iterator[str | FleetgaugeError]:
     """Yield how many files each path matches, and the newest; an error for each that cannot be read."""
-    _, found, *_ = _list(kind, context)
+    found = _list(kind, context).found
     for path, why in found.unreadable:
         name = f"FLEETGAUGE_{kind.name.upper()}_PATHS"
         yield ConfigurationError(f"{name}: cannot read {shown(path)}: {why}")

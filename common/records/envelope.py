@@ -26,17 +26,18 @@ class UnusableRecordError(Exception):  # it is counted, never reported
 
 
 class Envelope(NamedTuple):
-    """The fields that every record has. `run` names the writer: the run and, where there is one, the rank.
+    """What is known of any record. The name of its writer is the run and, where there is one, the rank.
 
-    `job` is empty where it is not known. All copies of a record have the same `run` and `seq`.
+    `job` is empty where it is not known. Copies of a record have the same `writer` and `seq`; of records
+    without a `seq` a copy makes no difference.
     """
 
-    run: str
-    seq: int
+    writer: str
+    seq: int | None
     timestamp: float
-    event: Event
-    job: str
-    rank: str | None
+    event: Event | None = None
+    job: str = ""
+    rank: str = ""
 
 
 def envelope(value: Json, kind: str) -> Envelope | None:
@@ -57,10 +58,9 @@ def envelope(value: Json, kind: str) -> Envelope | None:
         raise UnusableRecordError("not_a_record", "event", event)
     if isinstance(rank, list | dict):
         raise UnusableRecordError("not_a_record", "rank", rank)
-    if rank is not None:
-        rank = str(rank)[:MAX_RANK]
-        run = f"{run}/{rank}"
-    return Envelope(run, seq, timestamp(value), _EVENTS[event], text(value, "job"), rank)
+    rank = "" if rank is None else str(rank)[:MAX_RANK]
+    writer = f"{run}/{rank}" if rank else run
+    return Envelope(writer, seq, timestamp(value), _EVENTS[event], text(value, "job"), rank)
 
 
 def text(value: Json, key: str) -> str:

@@ -372,10 +372,13 @@ class Files:
         return self._storage(file.path).open(file)
 
     def read_document(self, path: str) -> bytes:
-        """Return a small file, or the first MAX_DOCUMENT + 1 bytes of a large one; raises OSError."""
+        """Return a small file; OSError for one that is too large or cannot be read."""
         storage = self._storage(path)
-        with closing(storage.open(storage.file(path))) as content:
-            return content.at(0, MAX_DOCUMENT + 1)
+        file = storage.file(path)
+        if file.size > MAX_DOCUMENT:
+            raise OSError(f"it has more than the {MAX_DOCUMENT:,} bytes that this reads")
+        with closing(storage.open(file)) as content:
+            return content.at(0, file.size)
 
     def _storage(self, path: str) -> Disk | Buckets:
         return self._buckets if is_in_s3(path) else self._disk

@@ -2,65 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from typing import NamedTuple
 
-from common.dashboard import Condition, Monitor, Section, bars, line
+from common.dashboard import Condition, Dashboard, Monitor, Views, bars, line
 from common.metric import Combine, Metric, count, gauge
-
-_PAGE = "docs/records.md"
-
-
-class IngestMetrics(NamedTuple):
-    """The metrics about the reading of one collector's files."""
-
-    files: Metric
-    lag: Metric
-    records: Metric
-    bad_records: Metric
-    other_kind: Metric
 
 
 @cache
-def ingest_metrics(kind: str) -> IngestMetrics:
-    """Declare the metrics about reading one kind of records."""
-    return IngestMetrics(
+def ingest_metrics(kind: str) -> tuple[Metric, Metric, Metric, Metric, Metric]:
+    """Declare the metrics about reading one kind: files, lag, records, bad lines, records of other kinds."""
+    lag = "Longest time from a record to the write that brought it into its file."
+    return (
         gauge(f"{kind}.ingest.files", "file", "Files that the configured paths match.", combines=Combine.SUM),
-        gauge(
-            f"{kind}.ingest.lag_seconds",
-            "second",
-            "Longest time from a record to the write that brought it into its file.",
-            combines=Combine.MAX,
-        ),
+        gauge(f"{kind}.ingest.lag_seconds", "second", lag, combines=Combine.MAX),
         count(f"{kind}.ingest.records", "record", "Records read since the run before."),
         count(f"{kind}.ingest.bad_records", "record", "Lines read since the run before that cannot be used."),
         count(f"{kind}.ingest.other_kind", "record", "Records of another kind, read since the run before."),
     )
 
 
-def ingest_section(title: str, kind: str) -> Section:
-    """Return the widgets about reading one kind of records."""
-    metrics = ingest_metrics(kind)
-    return Section(
-        title,
-        (
-            line("Record lag", metrics.lag),
-            bars("Records read", metrics.records, metrics.bad_records, metrics.other_kind),
-            line("Files", metrics.files),
-        ),
-    )
-
-
-def late_monitor(kind: str) -> Monitor:
-    """Return the monitor for records that reach their files late."""
-    return Monitor(
+def record_views(
+    kind: str, what: str, dashboard: Dashboard, *monitors: Monitor, unseen: Mapping[Metric, str] | None = None
+) -> Views:
+    """Return the views of a collector, with those of its reading; `what` names what it reads in a title."""
+    files, lag, *lines = ingest_metrics(kind)
+    late = Monitor(
         f"{kind.replace('_', '-')}-late",
         f"Records of {kind} come late",
-        Condition((ingest_metrics(kind).lag,), *("min", "1h", ">", 900.0)),
+        Condition((lag,), *("min", "1h", ">", 900.0)),
         "half of the default lookback; records later than the lookback are not sent",
         f"Records of {kind} reach their files {{{{value}}}} s after the time they are from.",
         "A run reads as far back as its lookback. Later records are missing on the dashboards.",
         f"Let the writers flush or upload sooner, or raise FLEETGAUGE_{kind.upper()}_LOOKBACK (at "
         "most 1h). A backfill sends what is missing.",
-        _PAGE,
+        "docs/records.md",
     )
+    reading = (line("Record lag", lag), bars("Records read", *lines), line("Files", files))
+    return Views((dashboard,), {f"Reading of {what}": reading}, (*monitors, late), unseen or {})

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice, repeat
 from math import isfinite
 from operator import lt
-from typing import NamedTuple
 
 from common.metric import Metric, Series
 
@@ -15,75 +14,75 @@ Key = tuple[str, ...]
 SeriesKey = tuple[Metric, Key, str | None]  # metric, tags and host
 
 
-class Block(NamedTuple):
-    """Values that one writer states of several series together: one of each for every time.
+class Block:
+    """Values that one writer states of several series together: one of each for every time."""
 
-    Append to every array of `values` first, then to `times`.
-    """
+    def __init__(self) -> None:
+        self.times = array("d")
+        self.values = array("d")  # of all series for the first time, then for the second, …
 
-    times: array[float]
-    values: tuple[array[float], ...]
+    def add(self, time: float, values: Iterable[float]) -> None:
+        """Add one value of each series; OverflowError, and nothing is added, for too large an integer."""
+        self.values += array("d", values)
+        self.times.append(time)
 
 
-class Gauges:
-    """Series whose points are stated by single records.
+class Points:
+    """Gauges that single records state, and counts by bucket.
 
-    Of two values for one second the later timestamp wins, then the larger name of the writer, then the line
-    that was read later.
+    Of two values of a gauge for one second the later timestamp wins, then the larger name of the writer, then
+    the line that was read later.
     """
 
     def __init__(self) -> None:
-        self._parts: dict[SeriesKey, list[tuple[str, array[float], array[float]]]] = {}
+        # By series: each writer with the times and values of a block, and the number of series in it.
+        self._gauges: dict[SeriesKey, list[tuple[str, Block, int, int]]] = {}
+        self._counts: dict[SeriesKey, dict[int, float]] = {}
 
     def block(self, series: Sequence[SeriesKey], writer: str) -> Block:
         """Return where a writer's values of some series go."""
-        block = Block(array("d"), tuple(array("d") for _ in series))
-        for key, values in zip(series, block.values, strict=True):
-            self._parts.setdefault(key, []).append((writer, block.times, values))
+        block = Block()
+        for index, key in enumerate(series):
+            self._gauges.setdefault(key, []).append((writer, block, index, len(series)))
         return block
 
-    def series(self, counted_since: int) -> Iterator[tuple[Series, int]]:
-        """Yield each series that has points, and how many values from a time on are not finite: left out."""
-        seconds: dict[int, list[int] | None] = {}  # by the identity of an array of times
-        for (metric, tags, host), parts in self._parts.items():
-            _, times, values = parts[0]
-            if id(times) not in seconds:
-                seconds[id(times)] = _distinct_seconds(times)
-            in_order = seconds[id(times)]
+    def count(self, metric: Metric, tags: Key, host: str | None, start: int, value: float = 1) -> None:
+        """Add to a count, in the bucket that begins at `start`."""
+        buckets = self._counts.setdefault((metric, tags, host), {})
+        buckets[start] = buckets.get(start, 0) + value
+
+    def gauges(self, counted_since: int) -> Iterator[tuple[Series, int]]:
+        """Yield each gauge that has points, and how many values from a time on are not finite: left out."""
+        seconds: dict[Block, list[int] | None] = {}
+        for (metric, tags, host), parts in self._gauges.items():
+            _, block, index, width = parts[0]
+            if block not in seconds:
+                seconds[block] = _distinct_seconds(block.times)
+            in_order, values = seconds[block], block.values[index::width]
             if len(parts) == 1 and in_order and isfinite(sum(values)):
                 yield Series(metric, tags, host, in_order, values), 0
                 continue
             rows = sorted(
-                row for name, *part in parts for row in zip(part[0], repeat(name), count(), part[1])
+                row
+                for writer, block, index, width in parts
+                for row in zip(block.times, repeat(writer), count(), block.values[index::width])
             )
             points = {int(row[0]): row[3] for row in rows if isfinite(row[3])}  # of one second, the last
             not_finite = sum(not isfinite(row[3]) and row[0] >= counted_since for row in rows)
             if points or not_finite:
                 yield Series(metric, tags, host, [*points], [*points.values()]), not_finite
 
+    def counts(self) -> Iterator[Series]:
+        """Yield each count."""
+        for (metric, tags, host), buckets in self._counts.items():
+            starts = sorted(buckets)
+            yield Series(metric, tags, host, starts, [buckets[start] for start in starts])
+
 
 def _distinct_seconds(times: array[float]) -> list[int] | None:
     """Return times as integer seconds; None where they are out of order or two are in one second."""
     seconds = [*map(int, times)]
     return seconds if all(map(lt, seconds, islice(seconds, 1, None))) else None
-
-
-class Counts:
-    """Counts by series and bucket."""
-
-    def __init__(self) -> None:
-        self._values: dict[SeriesKey, dict[int, float]] = {}
-
-    def add(self, metric: Metric, tags: Key, host: str | None, start: int, value: float = 1) -> None:
-        """Add to the bucket that begins at `start`."""
-        buckets = self._values.setdefault((metric, tags, host), {})
-        buckets[start] = buckets.get(start, 0) + value
-
-    def series(self) -> Iterator[Series]:
-        """Yield each series."""
-        for (metric, tags, host), buckets in self._values.items():
-            starts = sorted(buckets)
-            yield Series(metric, tags, host, starts, [buckets[start] for start in starts])
 
 
 class LastValues:

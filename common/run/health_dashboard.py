@@ -12,7 +12,6 @@ from common.dashboard import (
     Condition,
     Dashboard,
     Monitor,
-    Section,
     Views,
     bad_above,
     bad_below,
@@ -39,39 +38,30 @@ ITSELF = Dashboard(
     "Whether the numbers on the other dashboards are complete and on time. A collector is down where a run "
     "failed; a partial run reports the units it lost. A live run sends one point per series, so that points "
     "sent are what it costs in custom metrics.",
-    (
-        Section(
-            "Overview",
-            (
-                value("Collectors up (min)", h.UP, colours=bad_below(1, 1)),
-                value("Gap max", h.GAP, hours=True, colours=bad_above(0)),
-                value("Units lost", h.UNITS_LOST, colours=bad_above(0)),
-                value("Points dropped", h.DROPPED),
-            ),
+    {
+        "Overview": (
+            value("Collectors up (min)", h.UP, colours=bad_below(1, 1)),
+            value("Gap max", h.GAP, hours=True, colours=bad_above(0)),
+            value("Units lost", h.UNITS_LOST, colours=bad_above(0)),
+            value("Points dropped", h.DROPPED),
         ),
-        Section(
-            "Health",
-            (
-                line("Up by collector", h.UP, by=_BY),
-                line("Time since the last success", h.LAST_SUCCESS, by=_BY, hours=True),
-                line("Gap by collector", h.GAP, by=_BY, hours=True),
-                bars("Units lost by reason", h.UNITS_LOST, by=("collector", "reason")),
-                bars("Points dropped by reason", h.DROPPED, by=("collector", "reason")),
-                line("Shards", h.SHARDS, by=_BY),
-                line("Clock skew", h.SKEW, by=("collector", "shard", "host")),
-                line("Run duration by collector", h.DURATION, by=_BY),
-            ),
+        "Health": (
+            line("Up by collector", h.UP, by=_BY),
+            line("Time since the last success", h.LAST_SUCCESS, by=_BY, hours=True),
+            line("Gap by collector", h.GAP, by=_BY, hours=True),
+            bars("Units lost by reason", h.UNITS_LOST, by=("collector", "reason")),
+            bars("Points dropped by reason", h.DROPPED, by=("collector", "reason")),
+            line("Shards", h.SHARDS, by=_BY),
+            line("Clock skew", h.SKEW, by=("collector", "shard", "host")),
+            line("Run duration by collector", h.DURATION, by=_BY),
         ),
-        Section(
-            "Cost",
-            (
-                bars("Points sent by collector", h.SENT, by=_BY),
-                toplist("Samples by collector", h.SAMPLES, by=_BY),
-                bars("Requests by collector", h.REQUESTS, by=_BY),
-                note("What a series costs", text="FLEETGAUGE_SERIES_CAP bounds the series of one collector."),
-            ),
+        "Cost": (
+            bars("Points sent by collector", h.SENT, by=_BY),
+            toplist("Samples by collector", h.SAMPLES, by=_BY),
+            bars("Requests by collector", h.REQUESTS, by=_BY),
+            note("What a series costs", text="FLEETGAUGE_SERIES_CAP bounds the series of one collector."),
         ),
-    ),
+    },
     (_PAGE, "docs/metrics.md"),
 )
 

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from common.dashboard import Dashboard, Draw, Section, Widget
+from common.dashboard import Dashboard, Draw, Widget
 from common.metric import Series
 from common.outcome import Outcome
 from common.show.export import output_file
@@ -77,7 +77,7 @@ class Chart(NamedTuple):
         return "percent" if self.widget.share_of else self.widget.metrics[0].unit
 
 
-_Board = tuple[Dashboard, Sequence[tuple[Section, Sequence[Chart]]]]
+_Board = tuple[Dashboard, Mapping[str, Sequence[Chart]]]
 
 
 def write_page(
@@ -146,7 +146,7 @@ def _draw(
         return Chart(widget, grid, named, total, _why_empty(widget, by_metric, live_only))
 
     for board in dashboards:
-        yield board, [(section, [*map(chart, section.widgets)]) for section in board.sections]
+        yield board, {title: [*map(chart, widgets)] for title, widgets in board.sections.items()}
 
 
 def _why_empty(widget: Widget, by_metric: Mapping[str, object], live_only: frozenset[str]) -> str:
@@ -166,7 +166,7 @@ def _cards(boards: Iterable[_Board]) -> Iterator[tuple[str, str, str]]:
     The number is the last value, the detail the range of values.
     """
     for board, sections in boards:
-        for chart in (chart for _, charts in sections for chart in charts):
+        for chart in (chart for charts in sections.values() for chart in charts):
             if chart.widget.draw is Draw.VALUE and chart.lines:
                 summary, unit = chart.lines[0].summary, chart.unit
                 low, last, high = (_value(value, unit) for value in (summary.low, summary.last, summary.high))
@@ -223,12 +223,12 @@ def _collector(outcome: Outcome, shared: Sequence[str], boards: Sequence[_Board]
         parts.append(f"<p>There is nothing to draw: {why}.</p>")
     for board, sections in boards or ():
         parts.append(f'<div class="board" id="{escape(board.key)}"><h2>{escape(board.title)}</h2>')
-        parts += [_section(section, charts, span) for section, charts in sections]
+        parts += [_section(title, charts, span) for title, charts in sections.items()]
         parts.append("</div>")
     return f"<section>{''.join(parts)}</section>"
 
 
-def _section(section: Section, charts: Sequence[Chart], span: Window) -> str:
+def _section(title: str, charts: Sequence[Chart], span: Window) -> str:
     """Return the charts of a section; those that are empty are named, with the reason.
 
     Empty charts with the same reason share a line: a collector without GPUs has many of them.
@@ -243,7 +243,7 @@ def _section(section: Section, charts: Sequence[Chart], span: Window) -> str:
         f'<p class="absent">{escape(" · ".join(titles))}: {escape(why)}.</p>' for why, titles in empty.items()
     ]
     body = f'<div class="charts">{drawn}</div>' if drawn else ""
-    return f"<h3>{escape(section.title)}</h3>{body}{''.join(notes)}"
+    return f"<h3>{escape(title)}</h3>{body}{''.join(notes)}"
 
 
 def _article(chart: Chart, span: Window) -> str:

@@ -85,7 +85,7 @@ def test_check_names_a_missing_path(service: Service, tmp_path: Path) -> None:
 
 
 def test_late_sums_are_named_with_the_command_that_sends_them(service: Service, now: int) -> None:
-    units = {str(service.records / "a.jsonl"): [now - 2000, now - 2000]}
+    units = {str(service.records / "a.jsonl"): now - 2000}
     service.change_state(sent_until=now - 300, memory={"until": now - 300, "units": units})
     service.write(now - 2000)
     service.write(now - 1000)

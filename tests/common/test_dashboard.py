@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from common.dashboard import Dashboard, Section, Views, line, short_name, views_of, with_itself
+from common.dashboard import Dashboard, Views, line, short_name, views_of, with_itself
 from common.metric import Combine, gauge
 
 BUSY = gauge("jobs.busy", "device", "GPUs that work.", "user", combines=Combine.SUM, on_node=True)
@@ -51,7 +51,7 @@ def test_a_dashboard_that_cannot_be_imported_is_no_missing_one() -> None:
 
 
 def test_collectors_add_their_sections_to_the_one_dashboard_of_the_runner() -> None:
-    busy, longest = Section("Busy", (line("A", BUSY),)), Section("Longest", (line("B", LONGEST),))
-    own = Views((Dashboard("itself", "Itself", "x", (busy,)),))
-    both = with_itself(own, [Views(itself=(longest,)), Views()])
-    assert both == replace(own, dashboards=(replace(own.dashboards[0], sections=(busy, longest)),))
+    busy, longest = {"Busy": (line("A", BUSY),)}, {"Longest": (line("B", LONGEST),)}
+    own = Views((Dashboard("itself", "Itself", "x", busy),))
+    both = with_itself(own, [Views(itself=longest), Views()])
+    assert both == replace(own, dashboards=(replace(own.dashboards[0], sections=busy | longest),))

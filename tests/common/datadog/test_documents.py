@@ -97,8 +97,8 @@ def test_widgets_and_monitors_combine_only_what_adds_up() -> None:
 
 @on_every_board
 def test_titles_of_a_group_are_unique_for_the_diff(board: Dashboard) -> None:
-    for section in board.sections:
-        titles = [widget.title if widget.metrics else "note" for widget in section.widgets]
+    for widgets in board.sections.values():
+        titles = [widget.title if widget.metrics else "note" for widget in widgets]
         assert len({*titles}) == len(titles)
 
 
@@ -151,9 +151,9 @@ def test_whole_numbers_have_no_decimals_and_durations_are_hours() -> None:
 
 def test_every_overview_but_that_of_sweeps_has_colours() -> None:
     for board in BOARDS:
-        overview = board.sections[0]
-        assert overview.title == "Overview"
-        assert any(widget.style.colours for widget in overview.widgets), board.key
+        title, overview = next(iter(board.sections.items()))
+        assert title == "Overview"
+        assert any(widget.style.colours for widget in overview), board.key
 
 
 @on_every_board

@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collectors.xenna.collector import XennaSettings
 from common.errors import ConfigurationError
 from common.records.collector import MAX_STEP, record_window
 from common.times import iso
+from common.window import Window
 from support.record_folder import MAKERS, NOW, Folder, event, named, operations, outstanding, xenna
 from support.record_runs import unreadable
 
@@ -47,6 +49,11 @@ def progress(folder: Folder, now: int = NOW) -> dict[int, float]:
 # Which window
 
 
+def window_of(now: int, step: int, sent_until: int | None, earliest: int, settle: int, width: int) -> Window:
+    settings = XennaSettings.model_construct(settle=settle, aggregate_interval=width, stage_run_hash=False)
+    return record_window(settings, now, step, sent_until, earliest)
+
+
 steps = st.integers(60, 900)
 settles = st.integers(0, 300)
 widths = st.integers(1, 300)
@@ -59,7 +66,7 @@ def test_windows_of_runs_follow_each_other_whatever_their_delay(
     sent_until, windows = None, []
     for number, delay in enumerate(delays):
         now = (NOW // step + number) * step + int(delay * step)
-        window = record_window(now, step, sent_until, now + TIMEOUT - 3600, settle, width)
+        window = window_of(now, step, sent_until, now + TIMEOUT - 3600, settle, width)
         assert window.since % width == window.until % width == 0
         assert window.since <= window.until <= now - settle
         sent_until = window.until if has_state else None
@@ -75,7 +82,7 @@ def test_with_state_runs_that_were_left_out_cost_only_what_is_too_old(
     for gap in gaps:
         now += gap
         earliest = now + TIMEOUT - 3600
-        window = record_window(now, step, sent_until, earliest, settle, width)
+        window = window_of(now, step, sent_until, earliest, settle, width)
         if sent_until is not None:
             assert window.since == sent_until or 0 <= window.since - earliest < width
         assert window.until > now - settle - width or sent_until is None
@@ -83,15 +90,15 @@ def test_with_state_runs_that_were_left_out_cost_only_what_is_too_old(
 
 
 def test_a_time_in_the_future_is_as_good_as_none() -> None:
-    without = record_window(NOW, 900, None, NOW - 3000, 60, 60)
-    assert record_window(NOW, 900, NOW + 1, NOW - 3000, 60, 60) == without
+    without = window_of(NOW, 900, None, NOW - 3000, 60, 60)
+    assert window_of(NOW, 900, NOW + 1, NOW - 3000, 60, 60) == without
     assert (without.since, without.until) == (NOW - 960, NOW - 60)
 
 
 def test_a_step_that_is_too_long_for_the_intake_is_refused() -> None:
-    record_window(NOW, MAX_STEP, None, NOW - 3000, 60, 60)
+    window_of(NOW, MAX_STEP, None, NOW - 3000, 60, 60)
     with pytest.raises(ConfigurationError, match="FLEETGAUGE_STEP"):
-        record_window(NOW, MAX_STEP + 1, None, NOW - 3000, 60, 60)
+        window_of(NOW, MAX_STEP + 1, None, NOW - 3000, 60, 60)
 
 
 def test_records_wait_until_they_have_settled(tmp_path: Path) -> None:
@@ -347,15 +354,26 @@ def test_a_file_that_has_no_record_of_the_window_is_no_loss(folder: Folder) -> N
     assert folder.tick().report.lost == []
 
 
-@pytest.mark.parametrize("same", [True, False])
-def test_a_compressed_copy_of_a_plain_file_is_not_read(calls: Folder, same: bool) -> None:
-    path = calls.write(operations(0, 100), operations(1, 90))
-    content = path.read_bytes() if same else json.dumps(operations(2, 100)).encode() + b"\n"
-    compressed = path.with_name("a.jsonl.gz")
-    compressed.write_bytes(gzip.compress(content))
+@each_kind
+def test_a_compressed_copy_of_a_file_changes_no_point(kind: str, tmp_path: Path) -> None:
+    folders = [Folder(kind, tmp_path / name) for name in ("single", "copied")]
+    alerts = [event(90, kind="warning"), event(80, kind="peak")] if kind == "gpu_memory" else []
+    for folder in folders:
+        path = folder.write(*(MAKERS[kind]("w", number, NOW - 100 + number) for number in range(5)), *alerts)
+    compressed = Path(f"{path}.gz")
+    compressed.write_bytes(gzip.compress(path.read_bytes()))
     os.utime(compressed, (NOW, NOW))
-    ran = calls.tick()
-    assert ran.sent["data_plane.ingest.records", (), None, NOW] == (2 if same else 3)
+    single, copied = (folder.points_at() for folder in folders)
+    assert single == copied != {}
+
+
+def test_copies_are_not_late_after_a_run_that_was_not_accepted(calls: Folder) -> None:
+    calls.write(operations(0, 1000), modified=NOW - 900)
+    calls.tick(NOW - 900)
+    for name in ("a.jsonl", "b.jsonl"):
+        calls.write(operations(1, 100), to=name)
+    calls.run(NOW, lambda _: 2)
+    assert calls.tick(NOW + 900).report.lost == []
 
 
 def test_a_file_found_by_two_paths_is_read_once(tmp_path: Path) -> None:

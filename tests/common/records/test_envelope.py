@@ -40,11 +40,11 @@ def read(**fields: Any) -> Envelope | None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, ("r1", 0, 5.0, EVENT, "", None)),
+        ({}, ("r1", 0, 5.0, EVENT, "", "")),
         ({"job": "j", "rank": 3, "seq": 2**63 - 1}, ("r1/3", 2**63 - 1, 5.0, EVENT, "j", "3")),
         ({"rank": "n" * 21}, (f"r1/{'n' * 20}", 0, 5.0, EVENT, "", "n" * 20)),
         ({"rank": 1.5, "job": 7}, ("r1/1.5", 0, 5.0, EVENT, "7", "1.5")),
-        ({"run_id": "r" * MAX_TEXT, "job": "j" * 201}, ("r" * 200, 0, 5.0, EVENT, "j" * 200, None)),
+        ({"run_id": "r" * MAX_TEXT, "job": "j" * 201}, ("r" * 200, 0, 5.0, EVENT, "j" * 200, "")),
     ],
 )
 def test_an_envelope_is_what_its_record_says(fields: dict[str, Any], expected: tuple[object, ...]) -> None:

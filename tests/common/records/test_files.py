@@ -131,9 +131,10 @@ def test_file_with_two_names_is_found_once(tmp_path: Path) -> None:
 
 def test_document_is_read_to_a_byte_more_than_it_may_have(tmp_path: Path) -> None:
     make(tmp_path, "small.json", content=b"{}")
-    make(tmp_path, "large.json", content=bytes(MAX_DOCUMENT + 9))
+    make(tmp_path, "large.json", content=bytes(MAX_DOCUMENT + 1))
     assert files().read_document(f"{tmp_path}/small.json") == b"{}"
-    assert len(files().read_document(f"{tmp_path}/large.json")) == MAX_DOCUMENT + 1
+    with pytest.raises(OSError, match="more than"):
+        files().read_document(f"{tmp_path}/large.json")
     with pytest.raises(FileNotFoundError):
         files().read_document(f"{tmp_path}/none.json")
 

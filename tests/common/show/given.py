@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from common.dashboard import Dashboard, Section, line, views_of
+from common.dashboard import Dashboard, line, views_of
 from common.metric import Metric, Series
 from common.outcome import Outcome
 from common.show.page import write_page
@@ -34,4 +34,4 @@ def draw_page(path: Path, outcome: Outcome, points: Points, span: Window) -> Pat
 def one_chart_each(points: Points) -> tuple[Dashboard, ...]:
     """Return a dashboard with a chart for every metric."""
     charts = tuple(line(metric.name, metric, by=metric.tags) for metric in points.metrics)
-    return (Dashboard("all", "All", "Every metric.", (Section("Metrics", charts),)),)
+    return (Dashboard("all", "All", "Every metric.", {"Metrics": charts}),)

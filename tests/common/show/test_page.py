@@ -10,7 +10,7 @@ import pytest
 
 from collectors.wandb import metrics as m
 from collectors.wandb.dashboard import FLEET, PUSH_TO_MAIN, SWEEPS
-from common.dashboard import Dashboard, Draw, Section, Widget, line
+from common.dashboard import Dashboard, Draw, Widget, line
 from common.metric import Combine, Series, gauge
 from common.outcome import ErrorSummary, Outcome, RunCounts, Status
 from common.show.page import write_page
@@ -83,7 +83,7 @@ def test_sections_and_titles_are_those_of_the_dashboards(week: tuple[Path, Point
     assert browser.texts("nav a") == browser.texts(".board h2") == [board.title for board in boards]
     leads = "document.getElementById(e.getAttribute('href').slice(1)).querySelector('h2').innerText"
     assert browser.every("nav a", leads) == [board.title for board in boards]
-    assert browser.texts("h3") == [section.title for board in boards for section in board.sections]
+    assert browser.texts("h3") == [title for board in boards for title in board.sections]
     drawn = browser.every(".metric", "e.querySelector('h4').textContent")
     absent = [title for text in browser.texts(".absent") for title in text.rpartition(": ")[0].split(" · ")]
     declared = [one.title for board in boards for one in board.widgets() if one.draw is not Draw.NOTE]
@@ -135,7 +135,7 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path,
     text = NASTY[:400]  # as long as a metric may explain itself
     metrics = [gauge(name, "item", text, "job") for name in ("a.1", "a.2", "b")]
     widgets = tuple(line(f"{metric.name} {NASTY}", metric, by=("job",)) for metric in metrics)
-    boards = (Dashboard("key", NASTY, NASTY, (Section(NASTY, widgets),)),)
+    boards = (Dashboard("key", NASTY, NASTY, {NASTY: widgets}),)
     found = [
         Series(metric, (NASTY,), host, HOURS.ticks, [1.5] * len(HOURS.ticks))
         for metric, host in ((metrics[0], NASTY), (metrics[0], None), (metrics[1], "node"))
@@ -213,6 +213,6 @@ DONE = gauge("jobs.done", "job", "What ended well.", combines=Combine.SUM)
 def test_empty_chart_says_why(tmp_path: Path, widget: Widget, why: str) -> None:
     points = Points((LOAD, IDLE, DONE), 10, HOURS.since, HOURS.until, live_only=["jobs.idle"])
     send(points, [LOAD(0, END - 900, job="a", ref="pr")])
-    boards = {"jobs": [Dashboard("jobs", "Jobs", "x", (Section("All", (widget,)),))]}
+    boards = {"jobs": [Dashboard("jobs", "Jobs", "x", {"All": (widget,)})]}
     page = write_page(tmp_path / "a.html", [Outcome("jobs", Status.OK)], {"jobs": points}, HOURS, boards)
     assert f'<p class="absent">{widget.title}: {why}.</p>' in page.read_text()
