@@ -17,7 +17,7 @@ from common.metric import Series
 from common.records.collector import Problem, RecordKind, RecordSettings, collector_over
 from common.records.envelope import MAX_NUMBER, Envelope, UnusableRecordError, envelope, text
 from common.records.files import Files
-from common.records.sums import Block, Key, Points, SeriesKey
+from common.records.sums import Block, Key, PointBuffer, SeriesKey
 from common.window import Window
 from fleetgauge.data_plane import BUCKET_ENDS_MS
 from fleetgauge.data_plane.operation_totals import percentiles
@@ -81,7 +81,7 @@ class Calls(NamedTuple):
         return [mean, *percentiles(metrics.PERCENTS, self.succeeded, low, high, buckets), high]
 
 
-class Operation(NamedTuple):
+class OperationCalls(NamedTuple):
     """Calls of one operation on one partition."""
 
     op: str
@@ -103,7 +103,7 @@ class ClientState(NamedTuple):
 class DataPlaneGrammar:
     """What the lines of one run of the collector mean."""
 
-    def __init__(self, context: Context[DataPlaneSettings], files: Files, points: Points) -> None:  # noqa: ARG002
+    def __init__(self, context: Context[DataPlaneSettings], files: Files, points: PointBuffer) -> None:  # noqa: ARG002
         self._points = points
         self._settings = context.settings
         self._width = context.settings.width
@@ -111,7 +111,7 @@ class DataPlaneGrammar:
         self._calls: dict[Key, dict[int, Calls]] = {}  # by tags, and by the start of the bucket
         self._blocks: dict[tuple[str, tuple[Key, ...]], Block] = {}
 
-    def parse(self, value: Json, path: str) -> tuple[Envelope, Operation | ClientState] | None:  # noqa: ARG002
+    def parse(self, value: Json, path: str) -> tuple[Envelope, OperationCalls | ClientState] | None:  # noqa: ARG002
         """Return the record that an object is, None for another kind's; UnusableRecordError otherwise."""
         known = envelope(value, NAME)
         if known is None:
@@ -120,7 +120,7 @@ class DataPlaneGrammar:
             op = text(value, "op")
             if not op:
                 raise UnusableRecordError("bad_body", "op", value["op"])
-            return known, Operation(op, text(value, "partition_id"), _calls(value))
+            return known, OperationCalls(op, text(value, "partition_id"), _calls(value))
         outstanding, doubts = None, tuple[int, ...]()
         if "bytes_outstanding" in value or "interval_s" not in value:  # or it has no client
             by_partition = value.get("bytes_outstanding")
@@ -135,12 +135,12 @@ class DataPlaneGrammar:
         return known, ClientState(outstanding, doubts)
 
     def add(
-        self, envelope: Envelope, body: Operation | ClientState, new: bool, problems: list[Problem]
+        self, envelope: Envelope, body: OperationCalls | ClientState, new: bool, problems: list[Problem]
     ) -> bool:
         """Add operations to their bucket, and what a client has outstanding where it knows all of it."""
         del problems  # a record that is usable is so completely
         start = int(envelope.timestamp) // self._width * self._width
-        if isinstance(body, Operation):
+        if isinstance(body, OperationCalls):
             if new:
                 buckets = self._calls.setdefault(self._tags_of(envelope, body.op, body.partition_id), {})
                 before = buckets.get(start)

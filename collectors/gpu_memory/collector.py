@@ -17,7 +17,7 @@ from common.metric import Series
 from common.records.collector import Problem, RecordKind, RecordSettings, collector_over
 from common.records.envelope import MAX_TIME, Envelope, UnusableRecordError
 from common.records.files import Files
-from common.records.sums import Block, Key, LastValues, Points
+from common.records.sums import Block, Key, LastValues, PointBuffer
 from common.times import DAY
 from common.window import Window
 from fleetgauge.gpu_memory import BadEvent
@@ -74,7 +74,7 @@ class Source(NamedTuple):
 class GpuMemoryGrammar:
     """What the lines of one run of the collector mean."""
 
-    def __init__(self, context: Context[GpuMemorySettings], files: Files, points: Points) -> None:
+    def __init__(self, context: Context[GpuMemorySettings], files: Files, points: PointBuffer) -> None:
         self._context = context
         self._points = points
         self._by_job = context.settings.tag_job_id

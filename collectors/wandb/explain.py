@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from collectors.wandb import metrics as m
 from collectors.wandb.ledger import Ledger
-from collectors.wandb.runs import HOUR, Run
+from collectors.wandb.runs import HOUR_US, Run
 from collectors.wandb.settings import WandbSettings
 from collectors.wandb.utilization import Observation, Observed, idle_runs, observed_series, run_url
 from common.metric import Combine, Metric, Series
@@ -82,7 +82,7 @@ def explain_project(
             user=run.owner.user,
             gpu_type=run.owner.gpu_type,
             gpus=run.gpus,
-            hours=(max(0, run.seen - run.worked_from) if run.duration is None else run.duration) / HOUR,
+            hours=(max(0, run.seen - run.worked_from) if run.duration is None else run.duration) / HOUR_US,
             adds=value,
             url=run_url(ledger.project, run, settings),
         )

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from collectors.wandb import metrics as m
 from collectors.wandb.groups import DOLLAR, other_group, tag_keys
-from collectors.wandb.runs import HOUR, SECOND, TERMINAL, Run, RunKind, State, Target
+from collectors.wandb.runs import HOUR_US, SECOND, TERMINAL, Run, RunKind, State, Target
 from collectors.wandb.settings import Project, WandbSettings
 from common.metric import Metric, Series
 from common.times import DAY
@@ -59,8 +59,8 @@ _AVERAGES = (
 _USAGE_COUNTS = (m.USAGE_ACTIVE, m.USAGE_GPUS, m.USAGE_COMPLETED, m.USAGE_FAILED)
 # A cost, what divides its sum, and the quantity that has a price, in total and as far as it has none.
 _USAGE_COSTS = (
-    (m.USAGE_COST, COST, HOUR * DOLLAR, TIME, UNPRICED_TIME),
-    (m.USAGE_COST_FAILED, FAILED_COST, HOUR * DOLLAR, FAILED_TIME, FAILED_UNPRICED_TIME),
+    (m.USAGE_COST, COST, HOUR_US * DOLLAR, TIME, UNPRICED_TIME),
+    (m.USAGE_COST_FAILED, FAILED_COST, HOUR_US * DOLLAR, FAILED_TIME, FAILED_UNPRICED_TIME),
     (m.USAGE_COST_PER_HOUR, RATE, DOLLAR, GPUS, UNPRICED),
 )
 _USAGE = (ACTIVE, GPUS, COMPLETED, FAILED, TIME, FAILED_TIME)
@@ -261,9 +261,9 @@ class Ledger:
             if shown.mask[-1]
         ]
         for _, group, sums in nsmallest(TABLE_ROWS, last):
-            hours, cost = sums[TIME][-1] / HOUR, None
+            hours, cost = sums[TIME][-1] / HOUR_US, None
             if self._has_prices and (not hours or sums[TIME][-1] != sums[UNPRICED_TIME][-1]):
-                cost = sums[COST][-1] / (HOUR * DOLLAR)
+                cost = sums[COST][-1] / (HOUR_US * DOLLAR)
             row = {"gpus": sums[GPUS][-1], "gpu_hours_24h": hours, "cost_24h": cost}
             yield group, {**self.group_tags(group), **row}
 
@@ -403,7 +403,7 @@ class Ledger:
         sums = {quantity: self._account.advance(quantity) for quantity in range(TIME + 1)}
         for quantity, metric in enumerate(_COUNTS):
             yield metric.series(self._times, sums[quantity], **tags)
-        yield m.GPU_HOURS.series(self._times, [time / HOUR for time in sums[TIME]], **tags)
+        yield m.GPU_HOURS.series(self._times, [time / HOUR_US for time in sums[TIME]], **tags)
         yield m.ACTIVE_SWEEPS.series(self._times, self._active_sweeps(), **tags)
         for metric, completed, failed in _RATES:
             pairs = zip(sums[completed], sums[failed], strict=True)
@@ -411,7 +411,7 @@ class Ledger:
             yield from self._known(metric, rates, tags)
         for metric, total, number in _AVERAGES:
             pairs = zip(sums[total], sums[number], strict=True)
-            hours = [duration / (runs * HOUR) if runs else None for duration, runs in pairs]
+            hours = [duration / (runs * HOUR_US) if runs else None for duration, runs in pairs]
             yield from self._known(metric, hours, tags)
         for metric, percentiles in zip(
             m.DURATIONS, zip(*self._duration_percentiles(), strict=True), strict=True
@@ -455,7 +455,7 @@ class Ledger:
                         self._lasting.append((run.duration, run.seen + self._window))
                 lasting = self._lasting = sorted(each for each in self._lasting if each[1] >= at * SECOND)
                 ranks = (-(-share * len(lasting) // 100) - 1 for share in m.DURATIONS.values())
-                self._percentiles = [lasting[rank][0] / HOUR if lasting else None for rank in ranks]
+                self._percentiles = [lasting[rank][0] / HOUR_US if lasting else None for rank in ranks]
             yield self._percentiles
 
     def _throughput(self) -> Iterator[Series]:
@@ -577,7 +577,7 @@ class Ledger:
             hours.append((m.USAGE_UNPRICED_HOURS, UNPRICED_TIME))
             yield series(m.USAGE_UNPRICED, sums[UNPRICED], mask)
         for metric, line in hours:
-            yield series(metric, [time / HOUR for time in sums[line]], mask)
+            yield series(metric, [time / HOUR_US for time in sums[line]], mask)
         for metric, cost, divisor, total, unpriced in _USAGE_COSTS if self._has_prices else ():
             known = mask
             if any(sums[unpriced]):  # the cost of GPUs that all lack a price is unknown, and not 0

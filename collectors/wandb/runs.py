@@ -26,7 +26,7 @@ from collectors.wandb.groups import NO_OWNER, Owner, Owners
 from collectors.wandb.metrics import THROUGHPUT
 
 SECOND = 1_000_000
-HOUR = 3600 * SECOND
+HOUR_US = 3600 * SECOND
 MAX_GPUS = 1_000_000
 MAX_SECONDS = 10**11  # a larger number is not a duration
 

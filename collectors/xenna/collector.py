@@ -17,7 +17,7 @@ from common.records.collector import Problem, RecordKind, RecordSettings, collec
 from common.records.envelope import Envelope, UnusableRecordError, envelope, text, timestamp
 from common.records.files import Files
 from common.records.names import unit
-from common.records.sums import Block, Key, LastValues, Points, SeriesKey
+from common.records.sums import Block, Key, LastValues, PointBuffer, SeriesKey
 from common.times import DAY
 from common.window import Window
 from fleetgauge.records import Event, Json
@@ -60,7 +60,7 @@ class Statistics(NamedTuple):
 class XennaGrammar:
     """Parses the records of one run of the collector and accumulates their series."""
 
-    def __init__(self, context: Context[XennaSettings], files: Files, points: Points) -> None:  # noqa: ARG002
+    def __init__(self, context: Context[XennaSettings], files: Files, points: PointBuffer) -> None:  # noqa: ARG002
         self._points = points
         self._settings = context.settings
         self._now = context.now

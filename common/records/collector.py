@@ -26,8 +26,8 @@ from common.records.envelope import Envelope, UnusableRecordError, time_of
 from common.records.files import DATE, MAX_DISORDER, File, Files, Found, reason
 from common.records.ingest import ingest_metrics
 from common.records.names import COMPRESSED, is_in_s3, shown, unit
-from common.records.reader import Backfill, RecordLine, TimeOf, is_copy, read
-from common.records.sums import Points
+from common.records.reader import BackfillReader, RecordLine, TimeOf, is_copy, read
+from common.records.sums import PointBuffer
 from common.times import DAY, HOUR, iso, tick
 from common.window import Window
 from fleetgauge.records import Json
@@ -84,7 +84,7 @@ Problem = tuple[str, str, object]  # why a part of a record cannot be used, whic
 
 
 class Grammar(Protocol[B]):
-    """What the lines of one run mean. It is made anew for each run, and adds its points to `Points`."""
+    """What the lines of one run mean. It is made anew for each run, and adds its points to `PointBuffer`."""
 
     def parse(self, value: Json, path: str) -> tuple[Envelope, B] | None:
         """Return the record that an object is, None for another kind's; UnusableRecordError otherwise."""
@@ -114,7 +114,7 @@ class RecordKind(Generic[S, B]):
     name: str
     settings: type[S]
     metrics: tuple[Metric, ...]
-    grammar: Callable[[Context[S], Files, Points], Grammar[B]]
+    grammar: Callable[[Context[S], Files, PointBuffer], Grammar[B]]
     time_of: TimeOf = time_of
     current: tuple[Metric, ...] = ()
     files: str = "*.jsonl"
@@ -177,7 +177,7 @@ class _Listing(NamedTuple):
     days: tuple[int, int]
     files: Files
     found: Found
-    backfill: Backfill | None
+    backfill: BackfillReader | None
 
 
 def _list(kind: RecordKind[S, B], context: Context[S]) -> _Listing:
@@ -193,7 +193,7 @@ def _list(kind: RecordKind[S, B], context: Context[S]) -> _Listing:
     if not isinstance(listing, _Listing) or listing.days != days:
         files = Files(context.network, *days, settings.max_objects)
         found = files.find(settings.paths, kind.files)
-        listing = _Listing(days, files, found, None if window.is_live else Backfill())
+        listing = _Listing(days, files, found, None if window.is_live else BackfillReader())
     if not window.is_live:
         context.memory["records"] = listing
     return listing
@@ -224,7 +224,7 @@ class _Reading(Generic[S, B]):
         check_paths = f"check FLEETGAUGE_{kind.name.upper()}_PATHS"
         for path, why in found.unreadable:
             report.lose(shown(path), f"{why}; {check_paths}")
-        points = Points()
+        points = PointBuffer()
         grammar = kind.grammar(context, files, points)
         ours: Counter[str] = Counter()  # lines by pattern
         others: Counter[str] = Counter()

@@ -66,7 +66,7 @@ def read(
     files: Files,
     selected: Iterable[tuple[File, float]],
     time_of: TimeOf,
-    backfill: Backfill | None = None,
+    backfill: BackfillReader | None = None,
     until: float = math.inf,
     sizes: Sizes = DEFAULT,
 ) -> Iterator[tuple[File, Iterator[RecordLine]]]:
@@ -272,7 +272,7 @@ def _loads(text: bytes) -> Any:  # Any: parsed JSON
 # Backfills
 
 
-class Backfill:
+class BackfillReader:
     """Where the windows of a backfill left each file: they are read in order of time, and read on from there.
 
     Lines that two windows need stay in memory, compressed, while there is room; without room they are read

@@ -27,7 +27,7 @@ class Block:
         self.times.append(time)
 
 
-class Points:
+class PointBuffer:
     """Gauges that single records state, and counts by bucket.
 
     Of two values of a gauge for one second the later timestamp wins, then the larger name of the writer, then

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from common.collector import Network
 from common.records.compression import MAX_WINDOW_LOG, zstd
 from common.records.files import File, Files
-from common.records.reader import Backfill, RecordLine, Sizes, is_copy, read
+from common.records.reader import BackfillReader, RecordLine, Sizes, is_copy, read
 from fleetgauge.records import Json
 
 SMALL = Sizes(block=200, probe=60, chunk=90, line=150)
@@ -221,7 +221,7 @@ def test_windows_of_a_backfill_have_what_one_pass_has(
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, f"a.jsonl{suffix}").write_bytes(gzip.compress(content) if suffix else content)
         files, [file] = listed(Path(folder))
-        backfill, found = Backfill(room), list[RecordLine]()
+        backfill, found = BackfillReader(room), list[RecordLine]()
         last = max((line.value["t"] for line in expected if line.value), default=9000)
         for since in range(9000, last + 1, width):
             for _, lines in read(files, [(file, since)], time_of, backfill, since + width, sizes):
@@ -506,7 +506,7 @@ def test_windows_of_a_backfill_read_each_byte_about_twice(
             gzip.compress(content) if compressed else content
         )
     files, found = listed(tmp_path)
-    backfill, count = Backfill(), 0
+    backfill, count = BackfillReader(), 0
     with counted_bytes(monkeypatch) as sizes:
         for start in range(since, since + 3600 * hours, 3600):
             selected = [(file, start) for file in found]
@@ -520,7 +520,7 @@ def test_damage_is_reported_once_in_a_backfill(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(record(1) + b"x" * 2000 + b"\n" + record(2))
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(record(1)) + b"garbage, no member")
     files, found = listed(tmp_path)
-    backfill, damage = Backfill(), list[str | None]()
+    backfill, damage = BackfillReader(), list[str | None]()
     for until in (10, 20):
         for _, lines in read(files, [(file, 0) for file in found], time_of, backfill, until, SMALL):
             damage += [line.damage for line in lines if line.damage]

@@ -13,7 +13,7 @@ import pytest
 
 from common.collector import Network
 from common.records.files import ATTEMPTS, NOT_THERE, File, Files, reason
-from common.records.reader import MAX_OPEN_OBJECTS, Backfill, Sizes, read
+from common.records.reader import MAX_OPEN_OBJECTS, BackfillReader, Sizes, read
 from fleetgauge.records import Json
 from support.bucket import NAME, Bucket
 from support.servers.aws import Aws
@@ -241,7 +241,7 @@ def test_windows_of_a_backfill_cost_about_two_passes(bucket: Bucket, hours: int)
     expected = sorted(time for seconds in times(files, found).values() for time in seconds)
     requests, size = len(bucket.aws.requests), bucket.bytes_read()
     bucket.aws.requests.clear()
-    backfill, seen = Backfill(), list[Any]()
+    backfill, seen = BackfillReader(), list[Any]()
     for since in range(0, 3600 * hours, 3600):
         for seconds in times(files, found, since, backfill=backfill, until=since + 3600).values():
             seen += [time for time in seconds if since <= float(time) < since + 3600]
