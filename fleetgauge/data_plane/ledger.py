@@ -6,9 +6,10 @@ by field by several workers, so that bytes are counted per key and field: writin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
-from itertools import count, islice, repeat
+from itertools import islice, repeat
 
 from fleetgauge.data_plane.row_bytes import Columns, bytes_by_row, sizes_at
 
@@ -52,56 +53,102 @@ class Operation:
         self.partition_id = partition_id
 
 
-# The bytes of a key in all, the number of the latest put that wrote it, and the columns of its sizes with its
-# row in them. Keys with equal sizes share one. A NamedTuple would take far longer to make and to collect.
-Row = tuple[int, int, Columns, int]
+class Batch:
+    """The keys of one put, which share this object: a put of any size costs one allocation.
 
-
-def overwrite(old: Row, new: Row) -> Row:
-    """Return a row with the fields of a later put, or of one that overlapped.
-
-    A field of both has the size in `new`; the number is the higher of both.
+    `n_bytes` is that of each key, a plain number if all are equal. Otherwise the row of a key is found by an
+    index, which is made when a key is first looked up alone.
     """
-    sizes = sizes_at(*old[2:]) | sizes_at(*new[2:])
-    return sum(sizes.values()), max(old[1], new[1]), sizes, 0
+
+    __slots__ = ("_index", "columns", "keys", "n_bytes", "n_left", "number")
+
+    def __init__(self, keys: Keys, columns: Columns, number: int) -> None:
+        self.n_bytes = bytes_by_row(columns)
+        self.columns = columns
+        self.number = number
+        self.n_left = len(keys)  # keys that are outstanding, at most
+        # Keys with equal bytes need nothing of their own.
+        self.keys = () if isinstance(self.n_bytes, int) else keys
+        self._index: dict[Hashable, int] = {}
+
+    def _row(self, key: Hashable) -> int:
+        if self.keys and not self._index:
+            self._index = dict(zip(self.keys, range(len(self.keys)), strict=True))
+        return self._index.get(key, 0)
+
+    def bytes_of(self, key: Hashable) -> int:
+        """Return the bytes of one key."""
+        return self.n_bytes if isinstance(self.n_bytes, int) else self.n_bytes[self._row(key)]
+
+    def sizes_of(self, key: Hashable) -> dict[Hashable, int]:
+        """Return the bytes of one key by field."""
+        return sizes_at(self.columns, self._row(key))
 
 
 class Partition:
-    """The outstanding rows of a partition by key, oldest first; `n_bytes` is always their sum."""
+    """The outstanding keys of a partition, oldest first; `n_bytes` is always the sum of their bytes."""
 
     __slots__ = ("n_bytes", "rows")
 
     def __init__(self) -> None:
-        self.rows: dict[Hashable, Row] = {}
+        self.rows: dict[Hashable, Batch] = {}
         self.n_bytes = 0
 
-    def enter(self, new: dict[Hashable, Row], cleared: Collection[Hashable]) -> None:
-        """Enter keys, except those in `cleared`.
+    def enter(self, keys: Keys, batch: Batch, cleared: Collection[Hashable]) -> int:
+        """Enter the keys of a put, except those in `cleared`. Returns how many distinct keys it has.
 
-        A key that is outstanding already gets the fields of the new row.
+        A key that is outstanding already gets the fields of the put, beside its others.
         """
-        rows = self.rows
+        rows, new = self.rows, dict.fromkeys(keys, batch)
         # The usual case, all keys new: no loop in Python.
-        if not cleared and rows.keys().isdisjoint(new):
+        if not cleared and len(new) == len(keys) and rows.keys().isdisjoint(new):
             rows.update(new)
-            self.n_bytes += sum([row[0] for row in new.values()])
-            return
-        for key, row in new.items():
+            self.n_bytes += batch.n_bytes * len(new) if isinstance(batch.n_bytes, int) else sum(batch.n_bytes)
+            return len(new)
+        n_shared = 0
+        for key in new:
             if key not in cleared:
                 old = rows.get(key)
-                rows[key] = row if old is None else overwrite(old, row)
-                self.n_bytes += rows[key][0] - (0 if old is None else old[0])
+                if old is None:
+                    rows[key] = batch
+                    n_shared += 1
+                else:
+                    sizes = old.sizes_of(key) | batch.sizes_of(key)
+                    rows[key] = Batch((key,), sizes, max(old.number, batch.number))
+                    self.n_bytes -= old.bytes_of(key)
+                    self._release(old, 1)
+                self.n_bytes += rows[key].bytes_of(key)
+        self._release(batch, batch.n_left - n_shared)
+        return len(new)
 
     def remove(self, keys: Keys) -> Collection[Hashable]:
         """Remove keys and their bytes. Returns those that were not outstanding."""
         n_before = len(self.rows)
         # One pass in C; None marks a key that was not there, or that `keys` repeats.
         removed = list(map(self.rows.pop, keys, repeat(None)))
-        self.n_bytes -= sum([row[0] for row in removed if row])
+        first = removed[0] if removed else None
+        # The usual case, the keys of one put: no loop in Python.
+        if first and removed.count(first) == len(keys) and first.keys in ((), keys):
+            n_bytes = first.n_bytes
+            self.n_bytes -= n_bytes * len(keys) if isinstance(n_bytes, int) else sum(n_bytes)
+            return ()
+        pairs = list(zip(keys, removed, strict=True))
+        self.n_bytes -= sum([batch.bytes_of(key) for key, batch in pairs if batch])
+        for batch, number in Counter(removed).items():
+            if batch:
+                self._release(batch, number)
         if n_before - len(self.rows) == len(keys):
             return ()
-        outstanding = {key for key, row in zip(keys, removed, strict=True) if row}
-        return set(keys) - outstanding
+        return set(keys) - {key for key, batch in pairs if batch}
+
+    def _release(self, batch: Batch, number: int) -> None:
+        """Note that keys of a batch are gone. Where most are, the others get a smaller batch."""
+        batch.n_left -= number
+        if batch.keys and 0 < 2 * batch.n_left < len(batch.keys):
+            keys = tuple(key for key in dict.fromkeys(batch.keys) if self.rows.get(key) is batch)
+            sizes = [batch.sizes_of(key) for key in keys]
+            columns: Columns = {field: [row[field] for row in sizes] for field in batch.columns}
+            self.rows.update(dict.fromkeys(keys, Batch(keys, columns, batch.number)))
 
 
 class BytesLedger:
@@ -131,26 +178,20 @@ class BytesLedger:
         if not keys:
             return 0
         totals = self.totals
-        n_bytes = bytes_by_row(columns)
+        batch = Batch(keys, columns, put.number)
         # No row can exceed the complete batch: most puts skip the search.
         if put.n_bytes > totals.max_bytes_per_key_seen:
-            largest = n_bytes if isinstance(n_bytes, int) else max(n_bytes)
+            largest = batch.n_bytes if isinstance(batch.n_bytes, int) else max(batch.n_bytes)
             totals.max_bytes_per_key_seen = max(totals.max_bytes_per_key_seen, largest)
         self._newest_put = max(self._newest_put, put.number)
         partition = self._partitions.setdefault(put.partition_id, Partition())
         before = len(partition.rows), partition.n_bytes
-        new: dict[Hashable, Row]  # of a key that is repeated, the last row
-        if isinstance(n_bytes, int):
-            new = dict.fromkeys(keys, (n_bytes, put.number, columns, 0))
-        else:
-            rows = zip(n_bytes, repeat(put.number), repeat(columns), count(), strict=False)
-            new = dict(zip(keys, rows, strict=True))
-        partition.enter(new, put.cleared or ())
+        n_keys = partition.enter(keys, batch, put.cleared or ())
         self._count(put.partition_id, partition, *before)
         if totals.n_keys_outstanding > self.max_keys:
             self._give_up_oldest()
         totals.peak_bytes_outstanding = max(totals.peak_bytes_outstanding, totals.bytes_outstanding)
-        return len(new)
+        return n_keys
 
     def clear(self, clear: Operation) -> int:
         """Remove the keys of a clear that succeeded, or its partition.
@@ -165,7 +206,7 @@ class BytesLedger:
         # Keys that were put since the clear began stay.
         if self._newest_put > clear.number:
             rows = partition.rows
-            keys = tuple(key for key in keys if key not in rows or rows[key][1] < clear.number)
+            keys = tuple(key for key in keys if key not in rows or rows[key].number < clear.number)
         missing = self._remove(clear.partition_id, partition, keys)
         n_removed = n_before - self.totals.n_keys_outstanding
         if clear.keys is None or n_removed == len(clear.keys):
@@ -193,7 +234,7 @@ class BytesLedger:
         The rows are the truth: each changes in one step, while the sums follow in separate statements.
         """
         for partition_id, partition in list(self._partitions.items()):
-            partition.n_bytes = sum(row[0] for row in partition.rows.values())
+            partition.n_bytes = sum(batch.bytes_of(key) for key, batch in partition.rows.items())
             if not partition.rows:
                 del self._partitions[partition_id]
         self.totals.n_keys_outstanding = sum(len(each.rows) for each in self._partitions.values())
