@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import logging
+import weakref
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -283,3 +285,23 @@ def test_a_table_for_no_key_is_refused(store: Store) -> None:
     with pytest.raises(ValueError, match="max_keys is 0: it must be at least 1"):
         MetricsDataPlaneClient(store, max_keys=0)
     MetricsDataPlaneClient(store, max_keys=1)
+
+
+class Key:
+    """A key that can be watched."""
+
+
+@pytest.mark.parametrize("how", ["cleared", "written again"])
+def test_keys_of_a_jagged_put_that_are_gone_are_not_stored(store: Store, how: str) -> None:
+    client = MetricsDataPlaneClient(store)
+    keys = [Key() for _ in range(100)]
+    watched = [weakref.ref(key) for key in keys]
+    client.put_samples(keys, "p", fields={"x": Jagged(range(100))})
+    if how == "written again":
+        client.put_samples(keys[1:], "p", fields={"x": Tensor(99)})
+    client.clear_samples(keys[1:], "p")
+    assert client.snapshot()["n_keys_outstanding"] == 1
+    store.calls.clear()
+    del keys
+    gc.collect()
+    assert sum(key() is not None for key in watched) <= 2
