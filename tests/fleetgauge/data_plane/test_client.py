@@ -287,14 +287,14 @@ def test_a_table_for_no_key_is_refused(store: Store) -> None:
     MetricsDataPlaneClient(store, max_keys=1)
 
 
-class Key:
+class Key(str):
     """A key that can be watched."""
 
 
 @pytest.mark.parametrize("how", ["cleared", "written again"])
 def test_keys_of_a_jagged_put_that_are_gone_are_not_stored(store: Store, how: str) -> None:
     client = MetricsDataPlaneClient(store)
-    keys = [Key() for _ in range(100)]
+    keys = [Key(number) for number in range(100)]
     watched = [weakref.ref(key) for key in keys]
     client.put_samples(keys, "p", fields={"x": Jagged(range(100))})
     if how == "written again":
