@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import importlib
 import logging
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from common import registry, window
+from common import window
 from common.config import aws
 from common.config.settings import CollectorSettings, CoreSettings
 from common.errors import ConfigurationError, FleetgaugeError
@@ -43,6 +42,7 @@ class Report:
     lost_by_reason: Counter[str] = field(default_factory=Counter)
     requests: int = 0
     samples: int = 0  # points that the collector yielded
+    gap: int | None = None  # seconds before this run that were missed and are too old; None where unknown
     findings: list[str] = field(default_factory=list)  # lines for a person
     tables: dict[str, list[dict[str, object]]] = field(default_factory=dict)
     progress: Callable[[str, int, int | None], None] = lambda doing, done, total: None  # noqa: ARG005
@@ -158,8 +158,6 @@ def load_collector(name: str) -> Collector[Any]:
 
     Raises ConfigurationError where it cannot be imported.
     """
-    if str(registry.ROOT) not in sys.path:
-        sys.path.insert(0, str(registry.ROOT))
     # The package imports libraries of its source, which this Python may lack.
     try:
         module = importlib.import_module(f"collectors.{name}.collector")

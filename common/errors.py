@@ -3,8 +3,7 @@
     Exception
     └── FleetgaugeError              logged as one line, without a traceback
         ├── ConfigurationError       a person must change a setting, a secret or a permission: exit code 2
-        │   └── NotConfiguredError   a required setting is absent: skipped under `all`
-        │       └── NoBackfillError  the collector knows only the present: skipped under `all --since`
+        │   └── NotConfiguredError   a required setting, or the past, is absent: skipped under `all`
         ├── SourceError              what a collector reads could not be read
         ├── DeadlineExceededError    the collector's time is over
         ├── DeclinedError            the person at the terminal declined: skipped
@@ -21,10 +20,16 @@ from collections.abc import Sequence
 
 
 class FleetgaugeError(Exception):
-    """An expected failure. The message names what failed, on what, why, and the fix."""
+    """An expected failure. The message names what failed, on what, why, and the fix.
+
+    `details` are what it is about, where that is a list.
+    """
 
     configuration = False  # whether a person must correct a setting, a secret or a permission
-    details: Sequence[str] = ()  # what it is about, where that is a list
+
+    def __init__(self, message: str, *, details: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.details = details
 
 
 class ConfigurationError(FleetgaugeError):
@@ -34,11 +39,7 @@ class ConfigurationError(FleetgaugeError):
 
 
 class NotConfiguredError(ConfigurationError):
-    """A required setting has no value anywhere."""
-
-
-class NoBackfillError(NotConfiguredError):
-    """A backfill of a collector that can only measure the present."""
+    """A required setting has no value anywhere, or a collector has no past to backfill."""
 
 
 class SourceError(FleetgaugeError):

@@ -64,25 +64,19 @@ class DatadogSink:
         """Add a series, to be sent with the next `flush`; points that cannot be stored are dropped now."""
         self._table.add(series)
 
-    def flush(self, within: float | None = None) -> None:
-        """Deliver the series added since the last call, perhaps within so many seconds.
+    def flush(self) -> None:
+        """Deliver the series added since the last call.
 
         Raises DeliveryError, ConfigurationError or DeadlineExceededError unless all were accepted; payloads
         that were accepted before remain so, and are counted. In a backfill, series beyond the cap are an
         error: each part of it would lack other ones.
         """
-        deadline = self._client.deadline
-        if within is not None:
-            self._client.deadline = deadline.within(within)
-        try:
-            # `drain` is a generator: the cap is applied when the first payload is taken. There is none where
-            # all series are beyond the cap.
-            for payload in payloads(self._table.drain(), self._table.common_tags):
-                self._refuse_beyond_cap()
-                self._deliver(payload)
+        # `drain` is a generator: the cap is applied when the first payload is taken. There is none where all
+        # series are beyond the cap.
+        for payload in payloads(self._table.drain(), self._table.common_tags):
             self._refuse_beyond_cap()
-        finally:
-            self._client.deadline = deadline
+            self._deliver(payload)
+        self._refuse_beyond_cap()
 
     def _refuse_beyond_cap(self) -> None:
         if self._since is not None and self.dropped["series_cap"]:

@@ -6,10 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from common.metric import Combine, Series, count, gauge
 from common.outcome import Outcome, Status
-from common.shards import ALONE, SHARDED, Shard
+from common.shards import SHARDED
+from common.times import tick
+
+if TYPE_CHECKING:
+    from common.run.session import Session
 
 _TAGS = ("collector", "shard")
 
@@ -41,17 +46,15 @@ DROPPED = count(
     "collector.points_dropped",
     "item",
     "Records and points of the run that were not sent as they were, by reason; never counted as a failure.",
-    "collector",
+    *_TAGS,
     "reason",
-    "shard",
 )
 UNITS_LOST = count(
     "collector.units_lost",
     "item",
     "Units (projects, files, pages, GPUs) that the run could not read or send, by reason.",
-    "collector",
+    *_TAGS,
     "reason",
-    "shard",
 )
 REQUESTS = count("collector.requests", "request", "Requests that the collector made to its source.", *_TAGS)
 # The skew is signed: over several series neither the highest nor the mean is the error of the clocks, so they
@@ -85,48 +88,34 @@ DROP_REASONS = ("not_finite", "too_old", "in_future", "tag_collision", "series_c
 LOSS_REASONS = ("unreadable",)
 
 
-def self_metrics(
-    outcome: Outcome,
-    *,
-    tick: int,
-    began: int,
-    ended: int,
-    clock_skew: float | None = None,
-    last_success: int | None = None,
-    gap: int | None = None,
-    host: str | None = None,
-    shard: Shard = ALONE,
-) -> Iterator[Series]:
+def self_metrics(outcome: Outcome, session: Session) -> Iterator[Series]:
     """Yield the self-metrics of one run; what is not known has none.
 
-    Times are seconds since the epoch: `tick` is the instant the run answers for, `began` and `ended` are when
-    it ran, `last_success` is when a run last was complete. `gap` is in seconds. `host` and `shard` identify
-    the series of runs that exist several times.
-
-    `collector.up` is stamped with the tick, so that a run and a parent that reports for it send one point.
-    Counts are stamped with the second the run began: two runs of one tick are two runs.
+    `collector.up` is stamped with the tick that the run answers for, so that a run and a parent that reports
+    for it send one point: Datadog stores the last value of a series and second. Counts are stamped with the
+    second the run began: two runs of one tick are two runs.
     """
+    shard, began, ended = session.options.shard, session.now, int(session.clock())
     tags = {"collector": outcome.collector} | ({"shard": str(shard.index)} if shard.count > 1 else {})
-    # Datadog stores the last value of a series and second. A parent that reports a dead child overwrites its
-    # `up = 1` of the same tick, and no second point remains beside it.
-    at_tick = {UP: int(outcome.status is not Status.FAILED)}
-    if outcome.collector == SHARDED:
-        at_tick[SHARDS] = shard.count
-    counts = outcome.counts
+    counts, last_success = outcome.counts, session.cache.document.last_success
+    at_tick = {
+        UP: int(outcome.status is not Status.FAILED),
+        SHARDS: shard.count if outcome.collector == SHARDED else None,
+    }
     at_begin = {SAMPLES: counts.samples, SENT: counts.points_sent, REQUESTS: counts.requests}
     at_end = {
         DURATION: outcome.seconds,
-        SKEW: clock_skew,
+        SKEW: getattr(session.sink, "clock_skew", None),
         LAST_SUCCESS: None if last_success is None else max(0, ended - last_success),
-        GAP: gap,
+        GAP: session.report.gap,
     }
-    for values, at in ((at_tick, tick), (at_begin, began), (at_end, ended)):
+    for values, at in ((at_tick, tick(began, session.step)), (at_begin, began), (at_end, ended)):
         for metric, value in values.items():
             if value is not None:
-                yield metric(value, at, on_host=host, **tags)
+                yield metric(value, at, on_host=session.host, **tags)
     for metric, known, found in (
         (DROPPED, DROP_REASONS, counts.dropped),
         (UNITS_LOST, LOSS_REASONS, counts.units_lost),
     ):
         for reason in sorted({*known, *found}):
-            yield metric(found.get(reason, 0), began, on_host=host, reason=reason, **tags)
+            yield metric(found.get(reason, 0), began, on_host=session.host, reason=reason, **tags)

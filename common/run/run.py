@@ -1,30 +1,32 @@
-"""Run one collector once; every way that it can end is an outcome.
+"""Run one collector once: live here, otherwise by `backfill.py` or `check.py`.
 
-`session.py` has what a run works with; the modes are in `live.py`, `backfill.py`, `check.py` and
-`explain.py`. `common/cli/` calls `run` for a person, or in the child of a live push, and its parent calls
-`report_failure`.
+Every way that it can end is an outcome. `session.py` has what a run works with. `common/cli/` calls `run` for
+a person, or in the child of a live push, and its parent calls `report_failure`.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from common import logs, registry
+from common import logs
 from common.collector import Report
 from common.errors import DeclinedError, FleetgaugeError, NotConfiguredError
 from common.net.retry import Deadline
 from common.options import Mode, Options
 from common.outcome import ErrorSummary, Outcome, RunCounts, Status
 from common.run import health
+from common.run.backfill import backfill
+from common.run.check import check, explain, print_settings
 from common.run.session import Cache, Session
-from common.run.state import SavedState
-from common.times import tick
+from common.run.state import Document
+from common.window import Window
 
 if TYPE_CHECKING:
     from common.show.points import Points
@@ -38,8 +40,6 @@ REPORT_TIMEOUT = 10.0  # seconds for the self-metrics of a child that could not 
 
 log = logging.getLogger(__name__)
 
-Progress = Callable[[str, int, int | None], None]
-
 
 def run(
     name: str,
@@ -48,7 +48,7 @@ def run(
     *,
     points: dict[str, Points] | None = None,
     agree: Callable[[str], bool] = lambda _: False,
-    progress: Progress = lambda _doing, _done, _total: None,
+    progress: Callable[[str, int, int | None], None] = lambda _doing, _done, _total: None,
     clock: Callable[[], float] = time.time,
     cache: Cache | None = None,
 ) -> Outcome:
@@ -64,94 +64,137 @@ def run(
     started = time.monotonic()
     report = Report(progress=progress)
     session: Session | None = None
-    state: SavedState | None = None
-    failure: ErrorSummary | None = None
-    skipped, as_of = False, None
+    raised: BaseException | None = None
     try:
         session = Session(name, options, environ, report, cache or Cache(), clock)
-        state = session.open_state()
-        as_of = _work(session, state, {} if points is None else points, agree)
-    except (NotConfiguredError, DeclinedError) as error:
-        failure, skipped = _failure(error), not options.named or isinstance(error, DeclinedError)
-    except FleetgaugeError as error:
-        failure = _failure(error)
-    # Libraries are imported where they are used, so a Python without them fails only here.
-    except ModuleNotFoundError as error:
-        why = f"this Python ({sys.executable}) lacks {error.name}: run {registry.ROOT}/scripts/setup once"
-        failure = ErrorSummary("ConfigurationError", why, configuration=True)
+        _work(session, agree)
     # A defect of a collector or a library, also one that calls sys.exit, does not end the process: it becomes
     # a failed outcome. SIGINT never arrives as KeyboardInterrupt: `common.signals` handles it.
     except (Exception, SystemExit) as error:
-        log.exception("%s: unexpected error", name)
-        failure = _failure(error)
-    outcome = _outcome(name, session, report, failure, skipped=skipped)
+        raised = error
+        if not isinstance(error, FleetgaugeError):
+            log.exception("%s: unexpected error", name)
+    as_of = None
+    if session and session.sink and options.mode is Mode.DRY_RUN:
+        found = cast("Points", session.sink)
+        if points is not None:
+            points[name] = found
+        if options.backfill is None:
+            as_of = max((series.times[-1] for series in found), default=None)
+    outcome = _outcome(name, options, session, report, raised)
     outcome = replace(outcome, seconds=round(time.monotonic() - started, 3), as_of=as_of)
     # Self-metrics are about live pushes. Without a session there are no settings to send them with.
-    if session is None or options.mode is not Mode.PUSH or options.backfill is not None or skipped:
-        return outcome
-    if state is not None:
-        session.cache.document = state.document
-    return _send_health(outcome, session, state)
+    is_live_push = options.mode is Mode.PUSH and options.backfill is None
+    if session and is_live_push and outcome.status is not Status.SKIPPED:
+        return _send_health(outcome, session)
+    return outcome
 
 
-def _work(
-    session: Session, state: SavedState, points: dict[str, Points], agree: Callable[[str], bool]
-) -> int | None:
-    """Run the mode of the options; return the newest second of a dry run, None for other modes.
-
-    Each mode imports its own modules: start-up time counts for a process that runs every few minutes.
-    """
+def _work(session: Session, agree: Callable[[str], bool]) -> None:
+    """Run the mode of the options."""
     mode = session.options.mode
-    if mode in {Mode.CHECK, Mode.PRINT_CONFIG}:
-        from common.run.check import check, print_settings
-
-        (check if mode is Mode.CHECK else print_settings)(session)
-        return None
-    session.open_collector()
-    if mode is Mode.DRY_RUN:
-        session.sink = points[session.name] = session.points()
-    if session.options.backfill is not None:
-        from common.run.backfill import backfill
-
+    if mode is Mode.CHECK:
+        check(session)
+    elif mode is Mode.PRINT_CONFIG:
+        print_settings(session)
+    elif session.options.backfill is not None:
         backfill(session, session.options.backfill, agree)
-        return None
-    if mode is Mode.EXPLAIN:
-        from common.run.explain import explain
+    else:
+        session.load_state()
+        (explain if mode is Mode.EXPLAIN else live)(session)
 
-        explain(session, state)
-        return None
-    from common.run.live import live
 
-    newest = live(session, state)
-    return newest if mode is Mode.DRY_RUN else None
+def live(session: Session) -> None:
+    """Send the points that are due, or add them to the sink of a dry run.
+
+    A collector that fails sends nothing: the next run computes the same points again. Raises what the
+    collector raises, DeliveryError and ConfigurationError.
+    """
+    # The window. A dry run shows this tick, whatever earlier pushes sent.
+    push = session.options.mode is Mode.PUSH
+    document = session.cache.document
+    window = session.due(document.sent_until if push else None)
+    memory = deepcopy(document.memory)
+    if push:
+        _note_gap(session, document.sent_until, window)
+    sink = session.open_sink()
+    log.debug("the window is %s", window)
+    # Collect everything before anything is sent, so that a failure leaves no half of a tick in Datadog.
+    for series in session.series(window, memory):
+        sink.add(series)
+    # Saved before the delivery: memory is what was observed and cannot be queried again (a W&B run that was
+    # busy), and stays true where Datadog refuses this tick.
+    if push and memory != document.memory:
+        session.save_state(document.model_copy(update={"now": session.now, "memory": memory}))
+    sink.flush()
+    session.lose_beyond_cap(sink)
+    if push:
+        _save_sent(session, document, window, memory)
+
+
+def _save_sent(session: Session, before: Document, window: Window, memory: dict[str, object]) -> None:
+    """Save up to when points were sent, and whether this run was complete.
+
+    The window counts as sent although units of it were lost: a log line has the backfill command for them. A
+    window that is repeated until its last unit can be read would become older than an hour.
+    """
+    reasons, success = session.report.lost_by_reason, before.last_success
+    if not reasons:
+        success = int(session.clock())
+    # A backfill helps neither a failed store nor the series cap.
+    elif session.collector.has_history and reasons.keys() - {"state", "series_cap"}:
+        command = session.backfill_command(window)
+        log.warning("some units were lost; to send them later: %s", command)
+    # Of two runs that overlap the earlier one must not move the end back: the next run would report a gap.
+    sent_until = max(window.until, before.sent_until or 0)
+    session.save_state(Document(now=session.now, sent_until=sent_until, last_success=success, memory=memory))
+
+
+def _note_gap(session: Session, sent_until: int | None, window: Window) -> None:
+    """Report the span that was missed and is too old to be sent now; nothing where that is not known.
+
+    It is 0 where nothing is missing. The log has the command that sends a gap, for collectors that have a
+    history.
+    """
+    if sent_until is None:
+        return
+    has_history = session.collector.has_history
+    # Without a history only this tick is measured, so that everything before its step is missing.
+    until = window.since if has_history else window.until - window.step
+    gap = Window(sent_until, max(sent_until, until), window.step)
+    session.report.gap = gap.seconds
+    if gap.seconds and has_history:
+        command = session.backfill_command(gap)
+        log.warning("the points from %s were not sent and are too old; to send them: %s", gap, command)
+    elif gap.seconds:
+        log.warning("nothing was measured from %s, and it cannot be measured afterwards", gap)
 
 
 def _outcome(
-    name: str, session: Session | None, report: Report, failure: ErrorSummary | None, *, skipped: bool
+    name: str, options: Options, session: Session | None, report: Report, raised: BaseException | None
 ) -> Outcome:
     """Return the outcome of a run from its report, its sink and its error, without secrets.
 
     An error makes it failed, or skipped; otherwise a lost unit makes it partial, and a run that found nothing
     is empty, which is not a failure: a quiet weekend is no outage.
     """
-    sink = session.sink if session else None
+    is_absent = isinstance(raised, NotConfiguredError) and not options.named
+    if is_absent or isinstance(raised, DeclinedError):
+        status = Status.SKIPPED
+    elif raised:
+        status = Status.FAILED
+    elif report.lost:
+        status = Status.PARTIAL
+    else:
+        found = report.samples or report.findings or options.mode is Mode.PRINT_CONFIG
+        status = Status.OK if found else Status.EMPTY
     # Records are dropped by the collector, points by the sink: both are reported together.
-    dropped = report.dropped.copy()
-    dropped.update(sink.dropped if sink else {})
+    sink = session.sink if session else None
+    dropped = report.dropped + (sink.dropped if sink else Counter())
     examples = {**report.examples, **(sink.examples if sink else {})}
     units = [logs.redact(unit) for unit in report.lost[:MAX_LISTED_UNITS]]
     if len(report.lost) > MAX_LISTED_UNITS:
         units.append(f"and {len(report.lost) - MAX_LISTED_UNITS} more")
-    mode = session.options.mode if session else Mode.DRY_RUN
-    if skipped:
-        status = Status.SKIPPED
-    elif failure:
-        status = Status.FAILED
-    elif units:
-        status = Status.PARTIAL
-    else:
-        found = report.samples or report.findings or mode is Mode.PRINT_CONFIG
-        status = Status.OK if found else Status.EMPTY
     return Outcome(
         collector=name,
         status=status,
@@ -162,59 +205,47 @@ def _outcome(
             dropped=dict(dropped),
             units_lost=dict(report.lost_by_reason),
         ),
-        examples={reason: logs.redact(text) for reason, text in examples.items() if reason in dropped},
+        examples={reason: logs.redact(text) for reason, text in examples.items()},
         lost=units,
         findings=[logs.redact(finding) for finding in report.findings],
-        error=failure,
-        tables={} if mode is Mode.PUSH else report.tables,
+        error=_summary(raised) if raised else None,
+        tables={} if options.mode is Mode.PUSH else report.tables,
     )
 
 
-def _failure(error: BaseException) -> ErrorSummary:
+def _summary(error: BaseException) -> ErrorSummary:
     """Return an error as an outcome contains it: class, redacted message, details.
 
     `configuration` decides the exit code. `status` is set only for a response of Datadog itself, which has an
     error document; that of a proxy does not count as a refused key.
     """
     configuration = isinstance(error, FleetgaugeError) and error.configuration
-    status = getattr(error, "status", None) if getattr(error, "problems", ()) else None  # Datadog's own
+    status = getattr(error, "status", None) if getattr(error, "problems", ()) else None
     details = list(getattr(error, "details", ()))
     return ErrorSummary(type(error).__name__, logs.redact(str(error)), configuration, status, details)
 
 
-def _send_health(
-    outcome: Outcome, session: Session, state: SavedState | None, timeout: float = 0.0
-) -> Outcome:
+def _send_health(outcome: Outcome, session: Session) -> Outcome:
     """Send the self-metrics of an outcome; return it, as failed where that was not possible.
 
-    An error that the run had already takes precedence. `timeout` replaces what is left of the deadline.
+    An error that the run had already takes precedence.
     """
     from common.datadog.intake import DatadogSink
 
     # A run that used up its deadline is the one whose failure must be reported, so it gets a little more.
-    deadline = Deadline(timeout or max(HEALTH_TIMEOUT, session.deadline.remaining()))
+    session.deadline = Deadline(max(HEALTH_TIMEOUT, session.deadline.remaining()))
     try:
         # A sink of its own: that of the run may contain series that were not accepted, or have reached the
         # cap.
-        sink = DatadogSink(session.client(deadline), session.core)
-        for series in health.self_metrics(
-            outcome,
-            tick=tick(session.now, session.step),
-            began=session.now,
-            ended=int(session.clock()),
-            clock_skew=getattr(session.sink, "clock_skew", None),
-            last_success=state.document.last_success if state else None,
-            gap=state.gap.seconds if state and state.gap else None,
-            host=session.host,
-            shard=session.options.shard,
-        ):
+        sink = DatadogSink(session.client(), session.core)
+        for series in health.self_metrics(outcome, session):
             sink.add(series)
         sink.flush()
     except Exception as error:
         expected = isinstance(error, FleetgaugeError)
         log.warning("the self-metrics were not delivered: %s", error, exc_info=None if expected else error)
         if outcome.error is None:
-            return replace(outcome, status=Status.FAILED, error=_failure(error))
+            return replace(outcome, status=Status.FAILED, error=_summary(error))
     return outcome
 
 
@@ -229,12 +260,13 @@ def report_failure(
     It runs in the parent, with its environment. It raises nothing expected: a failure is logged.
     """
     try:
+        options = replace(options, timeout=REPORT_TIMEOUT)
         session = Session(outcome.collector, options, environ, Report(), Cache(), clock)
         # The tick in which the run began, as the child would have stated it. One that stays had runs before.
         if options.every is None:
             session.now -= int(outcome.seconds)
-        state = session.open_state()
+        session.load_state()
     except FleetgaugeError as error:
         log.warning("the self-metrics were not delivered: %s", error)
         return
-    _send_health(outcome, session, state, REPORT_TIMEOUT)
+    _send_health(outcome, session)

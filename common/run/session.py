@@ -1,27 +1,30 @@
-"""What one run of one collector works with: its configuration, clock, deadline, report and sink.
+"""What one run of one collector works with: its configuration, clock, deadline, state, report and sink.
 
-`run.py` makes a session; `live.py`, `backfill.py`, `check.py` and `explain.py` use it.
+`run.py` makes a session; `backfill.py` and `check.py` use it too.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from common import logs, registry
 from common.collector import Collector, Context, Network, Report, load_collector
 from common.config.settings import CollectorSettings, CoreSettings, variables
 from common.config.sources import Configuration
-from common.errors import ConfigurationError, DeadlineExceededError
+from common.errors import ConfigurationError, DeadlineExceededError, StateError
 from common.metric import Series
 from common.net.retry import Deadline
 from common.options import Mode, Options
-from common.run.state import Document, SavedState, open_store, state_key
+from common.run.state import Document, StateStore, state_key
+from common.times import duration, iso
 from common.window import MAX_AGE, MAX_AHEAD, Window
 
 if TYPE_CHECKING:
@@ -38,18 +41,21 @@ AGE_MARGIN = 30
 RESERVE = 10.0
 PROGRESS_EVERY = 256  # series
 
+log = logging.getLogger(__name__)
+
 
 @dataclass
 class Cache:
     """What a process that stays (`--every`) has from one run to the next.
 
-    Settings and client are reused until a person may have changed something. `document` is the state where
-    there is no store, or where it could not be written.
+    Settings and client are reused until a person may have changed something. `document` is the state, also
+    where there is no store, or it could not be written; `store` is None there.
     """
 
     configuration: Configuration | None = None
     settings: CollectorSettings | None = None
     client: DatadogClient | None = None
+    store: StateStore | None = None
     document: Document = field(default_factory=Document)
 
     def forget_settings(self) -> None:
@@ -60,14 +66,11 @@ class Cache:
 class Session:
     """One run of one collector: the objects that all of its modes share.
 
-    `collector` and `settings` are there once `open_collector` has returned. `sink` is set by the run. `now`
-    is read once, so that window, state and self-metrics agree on the time; `clock` is for what happens later.
+    `now` is read once, so that window, state and self-metrics agree on the time; `clock` is for what happens
+    later. `sink` is None until `open_sink`.
 
     Raises ConfigurationError where the configuration itself cannot be read.
     """
-
-    collector: Collector[Any]  # Any: only the collector itself uses its settings
-    settings: CollectorSettings
 
     def __init__(
         self,
@@ -78,29 +81,51 @@ class Session:
         cache: Cache,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.name, self.options, self.report, self.clock = name, options, report, clock
+        self.name, self.options, self.report, self.cache, self.clock = name, options, report, cache, clock
         self.now = int(clock())  # of everything in this run
         self.deadline = Deadline(options.timeout)
         self.sink: Sink | None = None
-        self.cache = cache
-        # Variables of other collectors are removed: here they would be refused as unknown ones.
-        if cache.configuration is None:
-            cache.configuration = Configuration(registry.without_others(name, environ), options.config)
+        self._environ = environ
         core = self.core
         labels = {"service": core.service, "env": core.env or "", "version": core.version or ""}
         logs.set_up(name, verbose=options.verbose, labels=labels)
 
     @property
     def configuration(self) -> Configuration:
-        """The configuration, which the constructor has read."""
+        """The configuration, without variables of other collectors: they would be refused as unknown."""
         if self.cache.configuration is None:
-            raise RuntimeError("a session has a configuration")
+            environ = registry.without_others(self.name, self._environ)
+            self.cache.configuration = Configuration(environ, self.options.config)
         return self.cache.configuration
 
     @property
     def core(self) -> CoreSettings:
         """The settings that all collectors share."""
         return self.configuration.core
+
+    @cached_property
+    def collector(self) -> Collector[Any]:  # Any: only the collector itself uses its settings
+        """The collector; ConfigurationError where it cannot be imported."""
+        return load_collector(self.name)
+
+    @property
+    def settings(self) -> CollectorSettings:
+        """The settings of the collector, which may be in AWS Secrets Manager.
+
+        Raises ConfigurationError, NotConfiguredError where required ones are missing, and SourceError where
+        AWS does not respond. A source that is not on a node's disk is refused where every node would send it.
+        """
+        if self.cache.settings is None:
+            settings = self.configuration.collector(self.name, self.collector.settings, _every_variable)
+            # A collector without `paths` reads a service, which is not local either.
+            paths = ",".join(getattr(settings, "paths", ("s3://",)))
+            if self.core.node_local and not registry.declaration(self.name).per_node and "s3://" in paths:
+                raise ConfigurationError(
+                    f"FLEETGAUGE_NODE_LOCAL: what {self.name} reads is not on a node's own disk, and "
+                    "every node would send all of it; run it once, without FLEETGAUGE_NODE_LOCAL"
+                )
+            self.cache.settings = settings
+        return self.cache.settings
 
     @property
     def step(self) -> int:
@@ -122,39 +147,57 @@ class Session:
         more += [f"shard-{shard.index}-of-{shard.count}"] if shard.count > 1 else []
         return state_key(self.name, self.core, self.configuration.address, *more)
 
-    def open_state(self) -> SavedState:
-        """Return the state of earlier runs; without a store for modes that have none.
+    def open_store(self) -> StateStore | None:
+        """Return the store of FLEETGAUGE_STATE, None without one; ConfigurationError for a bad setting."""
+        return StateStore(self.core.state, self.core) if self.core.state else None
 
-        A backfill, --check and --print-config neither read nor write it. ConfigurationError for a bad
-        setting.
+    def load_state(self) -> None:
+        """Read the state document into the cache; one that is unusable is counted as `bad_state`.
+
+        A store that fails makes the run partial. ConfigurationError for a bad setting.
         """
-        is_live = self.options.backfill is None and self.options.mode not in {Mode.CHECK, Mode.PRINT_CONFIG}
-        store = open_store(self.core) if is_live else None
-        return SavedState(store, self.state_key, self.now, self.cache.document, self.report, self.clock)
+        cache, key = self.cache, self.state_key
+        cache.store = self.open_store()
+        try:
+            content = cache.store.read(key) if cache.store else None
+            stored = cache.document if content is None else Document.decode(content, self.clock())
+        except StateError as error:
+            self._lose_store(error)
+        except ValueError as error:
+            log.warning("the state document %s cannot be used: %s", key, error)
+            self.report.drop("bad_state", example=f"{key}: {error}")
+        else:
+            # The document in memory is newer where a process that stays could not save its last one.
+            cache.document = max(cache.document, stored, key=lambda document: document.now)
 
-    def open_collector(self) -> None:
-        """Import the collector and read its settings, which may be in AWS Secrets Manager.
+    def save_state(self, document: Document) -> None:
+        """Save a document, unless a run that began later has saved one.
 
-        Raises ConfigurationError where that cannot be done, NotConfiguredError where required settings are
-        missing, and SourceError where AWS does not respond.
+        An unusable document is copied to `<key>.bad` first. Where the store fails, the run becomes partial,
+        and the document is in memory only.
         """
-        self.collector = load_collector(self.name)
-        if self.cache.settings is None:
-            model = self.collector.settings
-            self.cache.settings = self.configuration.collector(self.name, model, _every_variable)
-        self.settings = self.cache.settings
-        if self.core.node_local:
-            self._check_node_local()
+        self.cache.document = document
+        store, key = self.cache.store, self.state_key
+        if store is None:
+            return
+        try:
+            # Read again: another run may have saved since this one began. Between this and the write there is
+            # no lock; the worst case is a document that is a run older.
+            content = store.read(key)
+            try:
+                if content is not None and Document.decode(content, self.clock()).now > document.now:
+                    log.info("a run that began later has saved the state document: it is left alone")
+                    return
+            except ValueError:
+                store.write(f"{key}.bad", content or b"")
+            store.write(key, document.encode())
+        except StateError as error:
+            self._lose_store(error)
 
-    def _check_node_local(self) -> None:
-        """Raise ConfigurationError for a source that is not on a node: every node would send all of it."""
-        # A collector without `paths` reads a service, which is not local either.
-        paths = ",".join(getattr(self.settings, "paths", ("s3://",)))
-        if not registry.declaration(self.name).per_node and "s3://" in paths:
-            raise ConfigurationError(
-                f"FLEETGAUGE_NODE_LOCAL: what {self.name} reads is not on a node's own disk, and "
-                "every node would send all of it; run it once, without FLEETGAUGE_NODE_LOCAL"
-            )
+    def _lose_store(self, error: StateError) -> None:
+        """Continue without the store: each further request to it would take its timeouts again."""
+        self.cache.store = None
+        self.report.lose("the state of earlier runs", error, "state")
 
     def due(self, sent_until: int | None) -> Window:
         """Return the window of a live run, from the second up to which points were sent; None for unknown.
@@ -181,22 +224,19 @@ class Session:
             stays=self.options.every is not None,
         )
 
-    def series(
-        self, window: Window, memory: dict[str, object], without: Collection[str] = ()
-    ) -> Iterator[Series]:
-        """Yield the series of a window as they are collected, except those of the metrics in `without`.
+    def series(self, window: Window, memory: dict[str, object]) -> Iterator[Series]:
+        """Yield the series of a window as they are collected.
 
         Sets the host of a node's points and counts them in the report. Raises what the collector raises,
-        ValueError for an undeclared metric (a defect), and DeadlineExceededError.
+        ValueError for a metric that it does not declare, or not for the past, and DeadlineExceededError.
         """
-        declared = {metric.name for metric in self.collector.metrics}
-        report, host = self.report, self.host
-        for number, series in enumerate(self.collector.collect(self.context(window, memory))):
-            name = series.metric.name
-            if name not in declared:
-                raise ValueError(f"{self.name} yielded {name}, which it does not declare")
-            if name in without:
-                continue
+        collector, report, host = self.collector, self.report, self.host
+        # A value of now is not true for the past.
+        unknown = () if window.is_live else collector.live_only
+        declared = {metric.name for metric in collector.metrics if metric not in unknown}
+        for number, series in enumerate(collector.collect(self.context(window, memory))):
+            if series.metric.name not in declared:
+                raise ValueError(f"{self.name} yielded {series.metric.name}, which it does not declare")
             report.samples += len(series.times)
             # A collector that only computes makes no request that would check the deadline, so it is checked
             # here.
@@ -209,68 +249,69 @@ class Session:
                     )
             yield series._replace(host=host) if host is not None and series.host is None else series
 
-    def points(self) -> Points:
-        """Return the sink of a dry run; it drops what the intake would drop."""
-        from common.show.points import Points
+    def open_sink(self) -> Sink:
+        """Return where series go, and set `sink`: the intake of a push, the memory of a dry run.
 
-        past = self.options.backfill
-        return Points(
-            self.collector.metrics,
-            self.core.series_cap,
-            oldest=past.since if past else self.now - MAX_AGE,
-            newest=past.until if past else self.now + MAX_AHEAD,
-            many_ticks=past is not None,
-            live_only=(metric.name for metric in self.collector.live_only) if past else (),
-        )
+        Raises ConfigurationError for a push where the API key or DD_ENV is missing.
+        """
+        past, collector = self.options.backfill, self.collector
+        if self.options.mode is Mode.PUSH:
+            from common.datadog.intake import DatadogSink
 
-    def intake(self, *, since: int | None = None) -> DatadogSink:
-        """Return the sink of a push; `since` is the beginning of a backfill.
+            since, exact_clock = past.since if past else None, collector.adds_up
+            self.sink = DatadogSink(self.client(), self.core, since=since, exact_clock=exact_clock)
+        else:
+            from common.show.points import Points
+
+            self.sink = Points(
+                collector.metrics,
+                self.core.series_cap,
+                oldest=past.since if past else self.now - MAX_AGE,
+                newest=past.until if past else self.now + MAX_AHEAD,
+                many_ticks=past is not None,
+                live_only=(metric.name for metric in collector.live_only) if past else (),
+            )
+        return self.sink
+
+    def lose_beyond_cap(self, sink: Sink) -> None:
+        """Report the series beyond the cap as one lost unit, with their number per metric.
+
+        A dropped point changes no outcome, but series that are missing in every run do: it becomes partial.
+        """
+        if sink.beyond_cap:
+            number = sum(map(len, sink.beyond_cap.values()))
+            names = ", ".join(f"{name} ({len(keys):,})" for name, keys in sorted(sink.beyond_cap.items()))
+            why = f"there are more than FLEETGAUGE_SERIES_CAP allows; raise it. They are of {names}"
+            self.report.lose(f"{number:,} series", why, "series_cap")
+
+    def client(self) -> DatadogClient:
+        """Return the client that submits, with the deadline of this run; all runs of a process share it.
 
         Raises ConfigurationError where the API key or DD_ENV is missing.
         """
-        from common.datadog.intake import DatadogSink
-
-        client = self.client(self.deadline)
-        return DatadogSink(client, self.core, since=since, exact_clock=self.collector.adds_up)
-
-    def client(self, deadline: Deadline) -> DatadogClient:
-        """Return the client that submits, with this deadline; there is one for all runs of a process.
-
-        Raises ConfigurationError where the API key or DD_ENV is missing.
-        """
-        from common.datadog.client import DatadogClient
-
         # Reused so that a process that stays also reuses the connection.
         if self.cache.client is None:
-            settings = self.configuration.datadog()
-            self.cache.client = DatadogClient(settings, self.core, deadline, clock=self.clock)
-        self.cache.client.deadline = deadline
+            self.cache.client = self._new_client()
+        self.cache.client.deadline = self.deadline
         return self.cache.client
 
     def historical_ingestion(self) -> HistoricalIngestion:
         """Return what reads and enables historical ingestion; ConfigurationError without DD_APP_KEY."""
-        from common.datadog.client import DatadogClient
         from common.datadog.historical import PURPOSE, HistoricalIngestion
 
         # A client of its own: the one that submits never sends the application key.
-        settings, deadline = self.configuration.datadog(), self.deadline
-        client = DatadogClient(settings, self.core, deadline, clock=self.clock, purpose=PURPOSE)
-        return HistoricalIngestion(client)
+        return HistoricalIngestion(self._new_client(PURPOSE))
 
+    def _new_client(self, purpose: str = "") -> DatadogClient:
+        from common.datadog.client import DatadogClient
 
-def lose_beyond_cap(sink: Sink, report: Report) -> None:
-    """Report the series beyond the cap as one lost unit, with their number per metric.
+        settings = self.configuration.datadog()
+        return DatadogClient(settings, self.core, self.deadline, clock=self.clock, purpose=purpose)
 
-    A dropped point changes no outcome, but series that are missing in every run do: the run becomes partial.
-    """
-    if sink.beyond_cap:
-        number = sum(map(len, sink.beyond_cap.values()))
-        names = ", ".join(f"{name} ({len(series):,})" for name, series in sorted(sink.beyond_cap.items()))
-        report.lose(
-            f"{number:,} series",
-            f"there are more than FLEETGAUGE_SERIES_CAP allows; raise it. They are of {names}",
-            "series_cap",
-        )
+    def backfill_command(self, window: Window, *more: str) -> str:
+        """Return the command line that sends a window later; `more` are further options."""
+        span = ("--since", iso(window.since), "--until", iso(window.until), "--step", duration(window.step))
+        return self.options.command(self.name, *span, *more, "--push")
 
 
 def _every_variable() -> Iterator[str]:

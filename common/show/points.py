@@ -50,11 +50,8 @@ class Points:
         """Add a series, to be stored with the next `flush`; points that cannot be sent are dropped."""
         self._table.add(series)
 
-    def flush(self, within: float | None = None) -> None:  # noqa: ARG002  # memory takes no time
-        """Store what was added; ConfigurationError where it is too much to show.
-
-        `within` is for a delivery, and ignored here.
-        """
+    def flush(self) -> None:
+        """Store what was added; ConfigurationError where it is too much to show."""
         for metric, tags, host, times, values in self._table.drain():
             self.points_sent += len(times)
             if self.points_sent > MAX_POINTS:

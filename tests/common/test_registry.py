@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -124,8 +123,3 @@ class TestLoad:
             ConfigurationError, match=r"^collector absent cannot be imported: .*scripts/setup"
         ):
             load_collector("absent")
-
-    def test_the_project_is_found_from_anywhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(registry.ROOT)])
-        load_collector("host")
-        assert sys.path[0] == str(registry.ROOT)

@@ -9,8 +9,8 @@ from common.metric import Series
 from common.show.points import Points
 
 
-def send(sink: DatadogSink | Points, every: Iterable[Series], within: float | None = None) -> None:
+def send(sink: DatadogSink | Points, every: Iterable[Series]) -> None:
     """Add series and flush."""
     for series in every:
         sink.add(series)
-    sink.flush(within)
+    sink.flush()

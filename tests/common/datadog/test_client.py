@@ -120,19 +120,6 @@ def test_the_deadline_is_shared_by_all_payloads(intake: Intake, make_sink: MakeS
     assert (statuses(intake), sink.points_sent) == ([503, 202, 503, 503], 10_000)
 
 
-def test_a_delivery_that_must_end_soon_waits_no_longer_than_told(
-    intake: Intake, make_sink: MakeSink, time: Time
-) -> None:
-    intake.faults.add(Fault(status=503, headers={"Retry-After": "5"}), times=None)
-    sink = make_sink(seconds=120)
-    with pytest.raises(DeliveryError, match=r" answered 503 \(tried 1 time\)$"):
-        send(sink, [LOAD(1, NOW)], within=2)
-    assert (time.now, sink.points_sent) == (NOW, 0)
-    intake.faults.clear()
-    send(sink, [LOAD(1, NOW)])
-    assert sink.points_sent == 1, "the next flush has all of the remaining time"
-
-
 def test_past_the_deadline_nothing_is_asked(intake: Intake, make_sink: MakeSink) -> None:
     with pytest.raises(
         DeadlineExceededError,

@@ -1,18 +1,31 @@
-"""The past, from the command line to the intake: allowed, agreed to and sent."""
+"""The past, from the command line to a table, a file or the intake: shown, agreed to, sent and continued."""
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import pty
+import re
+import shlex
 import signal
 import subprocess
+import threading
+import time
+from pathlib import Path
 
 import pytest
 
-from support.backfills import NAMES, fixed, held, pushes, span_of, truth
+from common.times import iso
+from common.window import Window
+from support.backfills import APP_KEY, NAMES, fixed, held, pushes, span_of, truth
 from support.project import Project
 from support.servers.datadog import Intake
 from support.servers.wandb import Wandb
+
+
+def two_values(intake: Intake) -> list[object]:
+    return [write for write in intake.write_log if write.replaced not in (None, write.value)]
 
 
 class TestPush:
@@ -42,42 +55,30 @@ class TestPush:
     def test_parts_in_parallel_add_up_to_the_whole(
         self, fleet: Project, wandb: Wandb, intake: Intake
     ) -> None:
-        options = fixed(5)
-        started = [
-            fleet.start("wandb", *options, "--push", "--yes", "--slice", f"{part}/3") for part in range(2)
-        ]
-        last = fleet.run("wandb", *options, "--push", "--yes", "--slice", "/3", JOB_COMPLETION_INDEX="2")
-        assert [*(run.wait(60) for run in started), last.returncode] == [0, 0, 0]
+        options = [*fixed(5), "--push", "--yes", "--slice"]
+        started = [fleet.start("wandb", *options, f"{part}/3") for part in range(2)]
+        last = fleet.run("wandb", *options, "/3", JOB_COMPLETION_INDEX="2")
         for run in started:
-            run.communicate()
-        assert held(intake) == truth(wandb.projects["acme", "ants"], span_of(options))
+            run.communicate(timeout=60)
+        assert [*(run.returncode for run in started), last.returncode] == [0, 0, 0]
+        assert held(intake) == truth(wandb.projects["acme", "ants"], span_of(options[:4]))
         assert len(intake.write_log) == len(intake.points)
 
-
-class TestPreflight:
     @pytest.mark.slow
-    def test_where_ingestion_is_off_nothing_is_sent_and_the_command_is_named(
-        self, fleet: Project, intake: Intake
+    def test_a_project_that_was_lost_is_named_and_the_same_command_sends_it(
+        self, fleet: Project, wandb: Wandb, intake: Intake
     ) -> None:
-        intake.historical -= {"wandb.runs.active", "wandb.sweep.active_sweeps"}
-        ran = fleet.run("wandb", "--since", "3h", "--push", "--yes")
-        assert ran.returncode == 2
-        assert pushes(intake) == 0
-        assert "wandb.runs.active" in ran.stdout
-        assert "wandb.sweep.active_sweeps" in ran.stdout
-        assert "wandb.runs.failed_24h" not in ran.stdout
-        assert "run_collector.py wandb --since 3h --push --enable-historical --yes" in ran.stdout
-        part = fleet.run("wandb", *fixed(3), "--push", "--yes", "--slice", "0/2")
-        assert "--slice 0/2 --push --enable-historical" in part.stdout
-
-    @pytest.mark.slow
-    def test_it_can_be_turned_on_first(self, fleet: Project, intake: Intake) -> None:
-        assert fleet.run("wandb", "--push").returncode == 0  # a metric must exist
-        intake.historical.clear()
-        ran = fleet.run("wandb", *fixed(3), "--push", "--yes", "--enable-historical")
-        assert ran.returncode == 0, ran.stdout
-        assert "wandb.runs.active" in intake.historical
-        assert len(intake.series("wandb.runs.active").popitem()[1]) == 12
+        fleet.environment["WANDB_PROJECTS"] = "acme/ants,acme/bees"
+        options = fixed(3)
+        first = fleet.run("wandb", *options, "--push", "--yes")
+        assert (first.returncode, "lost acme/bees" in first.stdout) == (1, True)
+        wandb.add("acme", "bees", wandb.projects["acme", "ants"])
+        assert fleet.run("wandb", *options, "--push", "--yes").returncode == 0
+        assert {tag for key in intake.points for tag in key.tags if tag.startswith("project:")} == {
+            "project:ants",
+            "project:bees",
+        }
+        assert two_values(intake) == []
 
 
 def on_a_terminal(project: Project, answer: bytes | signal.Signals, *arguments: str) -> tuple[int, str]:
@@ -116,13 +117,162 @@ def on_a_terminal(project: Project, answer: bytes | signal.Signals, *arguments: 
 class TestAPerson:
     @pytest.mark.slow
     def test_is_asked_before_anything_is_turned_on(self, fleet: Project, intake: Intake) -> None:
-        assert fleet.run("wandb", "--push").returncode == 0
+        assert fleet.run("wandb", "--push").returncode == 0  # a metric must exist
         intake.historical.clear()
-        code, shown = on_a_terminal(fleet, b"n\n", "wandb", *fixed(3), "--push", "--enable-historical")
+        asked = ["wandb", *fixed(3), "--push", "--enable-historical"]
+        code, shown = on_a_terminal(fleet, b"n\n", *asked)
         assert "Historical Metrics Ingestion will be turned on for " in shown
         assert "metrics\r\n  wandb.push_to_main.avg_duration_hours\r\n  wandb." in shown
         assert (code, intake.historical) == (0, set())
+        assert fleet.run(*asked, "--yes").returncode == 0
+        assert len(intake.series("wandb.runs.active").popitem()[1]) == 12
 
     def test_may_interrupt_instead_of_answering(self, fleet: Project, intake: Intake) -> None:
         code, _ = on_a_terminal(fleet, signal.SIGINT, "wandb", *fixed(3), "--push")
         assert (code, pushes(intake)) == (130, 0)
+
+
+class TestFiles:
+    NAME = "xenna.pipeline.progress"
+
+    @pytest.fixture
+    def pipelines(self, project: Project, intake: Intake, tmp_path: Path) -> Project:
+        """A pipeline that wrote a record a minute for ten hours, and one line of garbage."""
+        project.keep("xenna")
+        self.start = int(time.time()) // 3600 * 3600 - 13 * 3600
+        lines = [_record(number + 1, self.start + 60 * number) for number in range(600)]
+        (tmp_path / "records.jsonl").write_text("\n".join([*lines[:100], "{garbage", *lines[100:]]) + "\n")
+        project.environment |= {"DD_APP_KEY": APP_KEY, "FLEETGAUGE_XENNA_PATHS": str(tmp_path / "*.jsonl")}
+        intake.historical.add(self.NAME)
+        return project
+
+    def options(self, since: int, until: int) -> list[str]:
+        return ["--since", iso(since), "--until", iso(until), "--push", "--yes", "--only-enabled"]
+
+    def is_complete(self, intake: Intake, since: int, until: int) -> bool:
+        """Return whether the intake has each record of the span, and no other point."""
+        seconds = {self.start + 60 * number: (number + 1) / 10 for number in range(600)}
+        return {(key.metric, key.second): value for key, value in intake.points.items()} == {
+            (self.NAME, second): value for second, value in seconds.items() if since <= second < until
+        }
+
+    @pytest.mark.slow
+    def test_killed_in_every_window_it_ends_as_if_it_had_not_been(
+        self, pipelines: Project, intake: Intake
+    ) -> None:
+        """SIGTERM logs the command that continues; after a SIGKILL the same command is run again."""
+        since, until = self.start + 1800, self.start + 5 * 3600
+        arguments = ["xenna", *self.options(since, until)]
+        for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
+            stderr = _signalled(pipelines, intake, arguments, number)
+            if number == signal.SIGTERM:
+                [command] = re.findall(r"to continue: run_collector\.py ([^\"]*)", stderr)
+                arguments = shlex.split(command)
+        ran = pipelines.run(*arguments)
+        assert ran.returncode == 0, ran.stdout
+        assert self.is_complete(intake, since, until)
+        assert two_values(intake) == []
+
+    def test_a_span_is_read_out_of_files_and_a_bad_line_counts_once(
+        self, pipelines: Project, intake: Intake
+    ) -> None:
+        since, until = self.start + 3600, self.start + 5 * 3600
+        [entry] = pipelines.document("xenna", *self.options(since, until))["collectors"]
+        assert (entry["status"], entry["dropped"]) == ("ok", {"not_json": 1})
+        assert self.is_complete(intake, since, until)
+
+
+def _signalled(project: Project, intake: Intake, arguments: list[str], number: int) -> str:
+    """Send a signal to a run once it has sent its second window; return what it logged."""
+    run: list[subprocess.Popen[str]] = []
+    started = threading.Event()
+    before = len(intake.payloads)
+
+    def stop(_: object) -> None:
+        if len(intake.payloads) == before + 2 and started.wait(30):
+            run[0].send_signal(number)
+
+    intake.on("applied", stop)
+    run.append(project.start(*arguments))
+    started.set()
+    _, stderr = run[0].communicate(timeout=60)
+    assert run[0].returncode in {128 + number, -number}
+    return stderr
+
+
+def _record(seq: int, at: float) -> str:
+    """Return a line that a pipeline leaves behind."""
+    envelope = {"schema_version": 1, "kind": "xenna", "event": "stats", "run_id": "r1", "seq": seq}
+    source = {"timestamp": at, "host": "node-1", "pid": 7, "pipeline_kind": "curate", "run_hash": "3f9d"}
+    return json.dumps({**envelope, **source, "metrics": {"progress": seq / 10}, "stages": []})
+
+
+class TestLooking:
+    def test_a_dry_run_shows_the_past_and_sends_nothing(
+        self, fleet: Project, wandb: Wandb, intake: Intake
+    ) -> None:
+        options = fixed(30)
+        ran = fleet.run("wandb", *options, "--json", DD_APP_KEY="", DD_API_KEY="")
+        [entry] = json.loads(ran.stdout)["collectors"]
+        found = {
+            (one["metric"], one["timestamp"], tuple(one["tags"])): one["value"] for one in entry["samples"]
+        }
+        assert found == truth(wandb.projects["acme", "ants"], span_of(options))
+        assert entry["status"] == "ok"
+        assert not intake.requests
+
+    def test_a_part_is_a_table_a_csv_file_and_a_page(
+        self, fleet: Project, wandb: Wandb, intake: Intake
+    ) -> None:
+        options = fixed(30)
+        files = ["--csv", "p.csv", "--html", "p.html"]
+        ran = fleet.run("wandb", *options, "--slice", "1/3", *files, FLEETGAUGE_STEP="1800", DD_APP_KEY="")
+        assert ran.returncode == 0, ran.stderr
+        [row] = [line.split() for line in ran.stdout.splitlines() if "wandb.runs.active" in line]
+        assert row[:2] == ["wandb.runs.active", "20"]
+        assert row[-3:] == ["run", "entity:acme", "project:ants"]
+        assert "nothing sent (dry run)" in ran.stdout
+        assert not intake.requests
+        for line, name in zip(ran.stdout.splitlines()[-2:], ("p.csv", "p.html"), strict=True):
+            assert re.fullmatch(rf"wrote {name}, [\d.]+ KiB", line)
+        with (fleet.directory / "p.csv").open() as lines:
+            rows = list(csv.DictReader(lines))
+        found = {
+            (row["metric"], int(row["timestamp"]), tuple(row["tags"].split())): float(row["value"])
+            for row in rows
+        }
+        span = span_of(options)
+        part = Window(span.since, span.until, 1800).slice(1, 3)
+        assert found == truth(wandb.projects["acme", "ants"], part)
+        assert rows[0]["time"] == iso(int(rows[0]["timestamp"]))
+        page = (fleet.directory / "p.html").read_text().replace("<wbr>", "")
+        assert not [name for name in NAMES if name not in page]
+        assert "every 30 min" in page
+
+    def test_page_without_since_draws_the_last_day_and_the_present(self, fleet: Project) -> None:
+        fleet.keep("host")
+        ran = fleet.run("wandb", "host", "--html", "p.html")
+        assert ran.returncode == 0, ran.stdout
+        found = {line.split()[0]: line.split()[1] for line in ran.stdout.splitlines() if "." in line[:8]}
+        assert found["wandb.runs.active"] == "96"  # ticks of a day
+        assert found["wandb.runs.pending"] == "1"  # which only a live run knows
+        assert "host.cpu_count" in found
+        page = (fleet.directory / "p.html").read_text()
+        assert "Dry run of wandb, host, " in page
+        assert "Active runs" in page
+
+    @pytest.mark.parametrize("option", ["--csv", "--html"])
+    def test_a_file_that_cannot_be_written_is_said_before_anything_is_read(
+        self, fleet: Project, wandb: Wandb, tmp_path: Path, option: str
+    ) -> None:
+        ran = fleet.run("wandb", "--since", "1h", option, str(tmp_path / "none" / "file"))
+        assert ran.returncode == 2
+        assert f"{option}: {tmp_path}/none/file cannot be written" in ran.stderr
+        assert not wandb.requests
+
+    def test_what_knows_only_the_present_is_skipped_under_all(self, fleet: Project) -> None:
+        fleet.keep("host")
+        ran = fleet.run("all", "--since", "1h")
+        assert ran.returncode == 0, ran.stdout
+        assert "host: skipped" in ran.stdout
+        assert "wandb: ok" in ran.stdout

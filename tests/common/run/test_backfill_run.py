@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -17,19 +19,13 @@ from common.outcome import Outcome, Status
 from common.run import backfill
 from common.times import iso
 from common.window import Window
-from support.servers.datadog import Intake
 from support.servers.faults import Fault
 from support.standins import APP_KEY, NOW
-from support.toy_runs import OTHER, TOTAL, VALUE, Person, Toy
+from support.toy_runs import OTHER, TOTAL, VALUE, Toy
 
 HOUR = 3600
 SERIES = "/api/v2/series"
 Collect = Callable[[Context[Any]], Iterator[Series]]
-
-
-@pytest.fixture
-def intake(toy: Toy) -> Intake:
-    return toy.intake
 
 
 def past(toy: Toy, *series: Series, **options: Any) -> None:
@@ -59,6 +55,11 @@ def push(toy: Toy, asked: Backfill, **options: Any) -> Outcome:
     return toy.push(**{"backfill": asked, "step": 60, "timeout": 600, **options})
 
 
+def refused(outcome: Outcome, text: str) -> bool:
+    """Return whether a person must correct the configuration, for a reason with this text."""
+    return outcome.error is not None and outcome.error.configuration and text in outcome.error.message
+
+
 class TestWindows:
     def test_windows_come_oldest_first_with_one_memory(self, toy: Toy) -> None:
         seen: list[tuple[Window, dict[str, object], int]] = []
@@ -81,11 +82,8 @@ class TestWindows:
         assert toy.seconds() == [*range(NOW - 9000, NOW, 60)]
         assert [*toy.store.iterdir()] == [], "a backfill has no state"
         assert not [name for name in toy.intake.names() if name.startswith("collector.")]
-
-    def test_without_a_width_the_span_is_one_window(self, toy: Toy) -> None:
-        past(toy, VALUE.series((NOW - 120, NOW - 60), (1, 2)))
-        assert push(toy, span(0.5)).counts.points_sent == 2
-        assert len(toy.intake.requests) == 1
+        progress = [(doing, done) for doing, done, _ in toy.person.progressed if "sending" in doing]
+        assert progress == [(f"sending {one}", at) for (one, _, _), at in zip(seen, (0, 30, 90), strict=True)]
 
     def test_slices_add_up_to_the_span(self, toy: Toy) -> None:
         hourly(toy)
@@ -94,76 +92,53 @@ class TestWindows:
         assert toy.seconds() == [*range(NOW - 5 * HOUR, NOW, 60)]
         assert len(toy.intake.write_log) == len(toy.intake.points)
 
-    def test_what_only_the_present_shows_is_left_out(self, toy: Toy) -> None:
-        past(toy, VALUE(1, NOW - 60), OTHER(1, NOW - 60), live_only=frozenset({OTHER}))
-        assert (push(toy, span(0.5)).counts.points_sent, toy.intake.names()) == (1, ["toy.value"])
-
     def test_a_dry_run_asks_nobody_and_shows_every_window(self, toy: Toy) -> None:
         hourly(toy)
-        outcome = toy.run(backfill=span(3), step=60)
+        outcome = toy.run(backfill=span(3, confirm=True), step=60)
         assert (outcome.status, outcome.counts.samples, toy.intake.requests) == (Status.OK, 180, [])
         parts = [*toy.points["toy"]]
         assert [second for part in parts for second in part.times] == [*range(NOW - 3 * HOUR, NOW, 60)]
 
-    def test_a_name_that_was_respelt_is_one_series(self, toy: Toy) -> None:
-        past(toy, VALUE(1, NOW - 60, kind="A"), VALUE(2, NOW - 30, kind="a"))
-        outcome = push(toy, span(0.5))
-        assert (outcome.counts.points_sent, outcome.counts.dropped) == (2, {})
-
-    def test_points_before_the_span_are_dropped(self, toy: Toy) -> None:
-        past(toy, VALUE.series((NOW - 901, NOW - 900), (1, 2)))
+    def test_a_span_without_windows_is_collected_at_once_and_sent_as_stored(self, toy: Toy) -> None:
+        early = VALUE.series((NOW - 901, NOW - 900), (1, 2))
+        past(toy, early, VALUE(1, NOW - 60, kind="A"), VALUE(2, NOW - 30, kind="a"))
         outcome = push(toy, span(0.25))
-        assert (outcome.counts.points_sent, outcome.counts.dropped) == (1, {"too_old": 1})
-
-    def test_progress_is_the_window_that_is_being_sent(self, toy: Toy) -> None:
-        hourly(toy)
-        push(toy, span(2))
-        sent = [(doing, done) for doing, done, _ in toy.person.progressed if doing.startswith("sending")]
-        assert sent == [
-            (f"sending {Window(NOW - 2 * HOUR, NOW - HOUR, 60)}", 0),
-            (f"sending {Window(NOW - HOUR, NOW, 60)}", 60),
-        ]
+        assert (outcome.counts.points_sent, outcome.counts.dropped) == (3, {"too_old": 1})
+        assert len(toy.intake.requests) == 1
+        assert len(toy.intake.series("toy.value")) == 2, "a name that was respelt is one series"
 
 
 class TestRefused:
     def test_a_collector_without_history_is_not_configured_for_it(self, toy: Toy) -> None:
         toy.answers(lambda _: iter(()))
-        outcome = push(toy, span(1))
-        assert outcome.error is not None
-        assert outcome.error.type == "NoBackfillError"
+        assert refused(push(toy, span(1)), "toy cannot answer for the past")
         assert push(toy, span(1), named=False).status is Status.SKIPPED
 
-    def test_a_span_without_a_tick(self, toy: Toy) -> None:
-        past(toy)
-        since = NOW // 900 * 900 + 1
-        outcome = toy.run(backfill=Backfill(since, since + 60, ()), step=900)
-        assert outcome.error is not None
-        assert outcome.error.configuration
-        assert "shorter than the step of 15m: lower --step, or widen --since" in outcome.error.message
-        hourly(toy)
-        assert toy.run(backfill=Backfill(since, since + 60, ()), step=900).status is Status.OK
+    def test_what_only_the_present_shows_is_a_defect_of_its_collector(self, toy: Toy) -> None:
+        past(toy, VALUE(1, NOW - 60), OTHER(1, NOW - 60), live_only=frozenset({OTHER}))
+        outcome = push(toy, span(0.5))
+        assert (outcome.status, outcome.counts.points_sent) == (Status.FAILED, 0)
+        assert "toy yielded toy.other, which it does not declare" in str(outcome.error)
 
-    def test_more_ticks_than_can_be_computed(self, toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(("seconds", "ticks"), [(59, 0), (60, 1), (900, 15), (960, 16)])
+    def test_a_span_of_no_tick_or_too_many(
+        self, toy: Toy, monkeypatch: pytest.MonkeyPatch, seconds: int, ticks: int
+    ) -> None:
         monkeypatch.setattr(backfill, "MAX_TICKS", 15)
-        past(toy, VALUE(1, NOW - 60))
-        assert toy.run(backfill=span(0.25), step=60).status is Status.OK
-        outcome = toy.run(backfill=Backfill(NOW - 960, NOW, ()), step=60)
-        assert outcome.error is not None
-        assert "has 16 steps of 60 s, more than 15: widen --step" in outcome.error.message
+        since = NOW // 60 * 60
+        asked = Backfill(since, since + seconds)
+        past(toy, VALUE(1, since + 60))
+        outcome = toy.run(backfill=asked, step=60)
+        assert refused(outcome, f"has {ticks} ticks at a step of 1m, and not 1 to 15") == (ticks in {0, 16})
+        assert toy.run(backfill=replace(asked, parts=2), step=60).error is None or ticks == 0
+        hourly(toy)
+        assert toy.run(backfill=Backfill(since, since + 59), step=60).status is Status.OK
 
     def test_more_series_than_the_cap(self, toy: Toy) -> None:
         past(toy, *(VALUE(1, NOW - 60, kind=f"k{n}") for n in range(3)))
         outcome = push(toy, span(0.25), environ={"FLEETGAUGE_SERIES_CAP": "2"})
-        assert outcome.error is not None
-        assert "more than 2 series (FLEETGAUGE_SERIES_CAP)" in outcome.error.message
-        assert (outcome.error.configuration, toy.intake.requests) == (True, [])
-
-    def test_only_what_precedes_the_last_hour_needs_an_application_key(self, toy: Toy) -> None:
-        past(toy, VALUE(1, NOW - 60))
-        assert push(toy, span(1)).status is Status.OK
-        outcome = push(toy, Backfill(NOW - 3601, NOW, ()))
-        assert outcome.error is not None
-        assert "DD_APP_KEY is not set" in outcome.error.message
+        assert refused(outcome, "more than 2 series (FLEETGAUGE_SERIES_CAP)")
+        assert toy.intake.requests == []
 
     def test_a_wrong_clock_where_an_exact_one_is_needed(self, toy: Toy) -> None:
         hourly(toy)
@@ -171,15 +146,31 @@ class TestRefused:
         assert (outcome.status, outcome.counts.points_sent) == (Status.FAILED, 60)
         assert "clock is +100 s off" in str(outcome.error)
 
+    @pytest.mark.parametrize(("age", "needs_key"), [(3450, False), (3451, True)])
+    def test_what_can_be_sent_within_its_hour_needs_no_application_key(
+        self, toy: Toy, age: int, needs_key: bool
+    ) -> None:
+        seconds: list[float] = []
+
+        def collect(context: Context[Any]) -> Iterator[Series]:
+            seconds.append(context.deadline.seconds)
+            yield VALUE(1, NOW - 60)
+
+        toy.answers(collect, has_history=True)
+        outcome = push(toy, Backfill(NOW - age, NOW))
+        assert refused(outcome, "DD_APP_KEY is not set") is needs_key
+        assert [round(each) for each in seconds] == ([] if needs_key else [3600 - 3450 - 30 - 10])
+        assert [one.path for one in toy.intake.requests] == ([] if needs_key else [SERIES])
+
 
 class TestAgreeing:
     def test_a_person_is_asked_once_with_an_estimate(self, toy: Toy) -> None:
         hourly(toy)
         outcome = push(toy, span(3, confirm=True))
         [question] = toy.person.asked
-        when = f"{iso(NOW - 3 * HOUR)} to {iso(NOW)}"
         first, *more = question.split("\n  ")
-        assert first == f"about 180 points, {when}, 3 windows; visible within an hour"
+        when = f"{iso(NOW - 3 * HOUR)} to {iso(NOW)}"
+        assert first == f"about 180 points, {when}, 180 ticks; visible within an hour"
         assert len(more) == 1, "files that were deleted since would lower sums"
         assert outcome.counts.points_sent == 180
 
@@ -187,8 +178,8 @@ class TestAgreeing:
         past(toy, VALUE.series((NOW - 120, NOW - 60), (1, 1)))
         toy.person.answer = False
         outcome = push(toy, span(0.25, confirm=True))
-        when = f"{iso(NOW - 900)} to {iso(NOW)}"
-        assert toy.person.asked == [f"about 2 points, {when}, 15 ticks; visible at once"]
+        [question] = toy.person.asked
+        assert question.endswith("; visible at once")
         assert (outcome.status, outcome.counts.points_sent, toy.intake.requests) == (Status.SKIPPED, 0, [])
 
     def test_nobody_is_asked_about_nothing(self, toy: Toy) -> None:
@@ -202,160 +193,116 @@ class TestAgreeing:
         assert push(toy, span(0.25)).counts.points_sent == 1
         assert "about 1 points, " in capsys.readouterr().err
 
-    @pytest.mark.parametrize("seconds", [90, 3000])
-    def test_points_that_become_too_old_while_a_person_thinks_are_not_sent(
-        self, toy: Toy, intake: Intake, seconds: int
+    def test_estimate_of_a_window_that_is_sent_in_parts_is_of_the_span(
+        self, toy: Toy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        class Slow(Person):
-            def agree(self, text: str) -> bool:
-                toy.now += seconds
-                return super().agree(text)
+        monkeypatch.setattr(backfill, "MAX_BATCH_POINTS", 30)
+        hourly(
+            toy,
+            lambda context: (VALUE(1, at) for at in range(context.window.since, context.window.until, 60)),
+        )
+        push(toy, span(2, confirm=True))
+        [question] = toy.person.asked
+        assert int(question.split()[1]) == pytest.approx(120, rel=0.1)
+        assert toy.seconds() == [*range(NOW - 2 * HOUR, NOW, 60)]
 
-        toy.person = Slow()
-        past(toy, VALUE(1, NOW - HOUR + 121))
-        outcome = push(toy, span(1, confirm=True))
-        assert (outcome.status is Status.FAILED) == (seconds > 90)
-        assert (len(intake.points), intake.dropped) == (int(seconds == 90), 0)
-        if outcome.error:
-            assert "points became older than an hour before they were sent" in outcome.error.message
+
+def _later(context: Context[Any]) -> Iterator[Series]:
+    """Yield one metric in every window, and another from the second one on."""
+    since = context.window.since
+    yield OTHER(1, since)
+    if since > NOW - 4 * HOUR:
+        yield VALUE(2, since)
 
 
 class TestHistoricalIngestion:
     """Datadog drops old points of a metric silently, unless that was turned on for it."""
 
+    @pytest.fixture(autouse=True)
     def live_first(self, toy: Toy) -> None:
-        """Have Datadog know all metrics."""
+        """Have Datadog know both metrics, and take the past of one."""
         toy.environ["DD_APP_KEY"] = APP_KEY
         toy.answers(lambda _: iter([VALUE(1, NOW), OTHER(1, NOW)]))
         assert toy.push().counts.points_sent == 2
+        toy.intake.historical.add("toy.other")
 
     def arrived(self, toy: Toy) -> list[str]:
-        """Name the metrics that have a point of two hours ago."""
-        return sorted(key.metric for key in toy.intake.points if key.second == NOW - 2 * HOUR)
+        """Name the metrics of points older than an hour, as often as there are some."""
+        assert toy.intake.dropped == 0
+        return sorted(key.metric for key in toy.intake.points if key.second < NOW - HOUR)
 
-    @pytest.mark.parametrize(
-        ("options", "line", "sent"),
-        [
-            (
-                {"only_enabled": True},
-                "Historical Metrics Ingestion is off, so that these are left out: 1 metrics",
-                ["toy.other"],
-            ),
-            (
-                {"enable": True},
-                "Historical Metrics Ingestion will be turned on for 1 metrics",
-                ["toy.other", "toy.value"],
-            ),
-        ],
-    )
-    def test_a_metric_that_is_off_is_left_out_or_turned_on(
-        self, toy: Toy, intake: Intake, options: dict[str, Any], line: str, sent: list[str]
+    @pytest.mark.parametrize("can_be_turned_on", [True, False])
+    @pytest.mark.parametrize("enable", [True, False])
+    @pytest.mark.parametrize("only_enabled", [True, False])
+    def test_a_metric_that_is_off_is_left_out_or_turned_on_or_an_error(
+        self, toy: Toy, can_be_turned_on: bool, enable: bool, only_enabled: bool
     ) -> None:
-        self.live_first(toy)
-        intake.historical.add("toy.other")
+        if not can_be_turned_on:
+            toy.intake.tag_configured.add("toy.value")
         past(toy, VALUE(1, NOW - 2 * HOUR), OTHER(2, NOW - 2 * HOUR))
-        outcome = push(toy, span(3, confirm=True, **options))
-        [question] = toy.person.asked
-        assert question.split("\n  ")[1:] == [line, "toy.value"]
-        assert (self.arrived(toy), outcome.counts.points_sent, outcome.error) == (sent, len(sent), None)
-        assert intake.dropped == 0
-
-    def test_otherwise_nothing_is_sent_and_the_command_is_named(self, toy: Toy, intake: Intake) -> None:
-        self.live_first(toy)
-        intake.historical.add("toy.other")
-        past(toy, VALUE(1, NOW - 2 * HOUR), OTHER(2, NOW - 2 * HOUR))
-        outcome = push(toy, span(3, confirm=True))
-        assert (toy.person.asked, self.arrived(toy)) == ([], [])
-        assert outcome.error is not None
-        assert (outcome.error.details, outcome.error.configuration) == (["toy.value"], True)
-        command = "run_collector.py toy --since 3h --push --enable-historical --yes"
-        assert outcome.error.message.endswith(command)
+        outcome = push(toy, span(3, confirm=True, enable=enable, only_enabled=only_enabled))
+        questions = [question.split("\n  ")[1:] for question in toy.person.asked]
+        if enable:
+            line = "Historical Metrics Ingestion will be turned on for 1 metrics"
+            assert questions == [[line, "toy.value"]]
+        elif only_enabled:
+            line = "Historical Metrics Ingestion is off, so that these are left out: 1 metrics"
+            assert questions == [[line, "toy.value"]]
+        else:
+            assert questions == []
+        assert ("toy.value" in toy.intake.historical) == (enable and can_be_turned_on)
+        if enable and can_be_turned_on:
+            assert (outcome.error, self.arrived(toy)) == (None, ["toy.other", "toy.value"])
+        elif only_enabled:
+            assert (outcome.error, self.arrived(toy)) == (None, ["toy.other"])
+        else:
+            assert outcome.error is not None
+            [detail] = outcome.error.details
+            assert detail.startswith("toy.value: it has a tag configuration" if enable else "toy.value")
+            times = f"--since {iso(NOW - 3 * HOUR)} --until {iso(NOW)} --step 1m"
+            command = f"run_collector.py toy {times} --enable-historical --push --yes"
+            assert refused(outcome, "--only-enabled leaves these out" if enable else command)
+            assert self.arrived(toy) == []
 
     def test_where_all_are_left_out_it_is_an_error(self, toy: Toy) -> None:
-        self.live_first(toy)
         past(toy, VALUE(1, NOW - 2 * HOUR))
         outcome = push(toy, span(3, only_enabled=True, confirm=True))
-        assert outcome.error is not None
-        assert outcome.error.message.startswith("Historical Metrics Ingestion is off for all metrics")
+        assert refused(outcome, "Historical Metrics Ingestion is off for all metrics")
         assert (toy.person.asked, self.arrived(toy)) == ([], [])
 
-    def test_a_metric_that_cannot_be_turned_on_is_named_with_its_reason(
-        self, toy: Toy, intake: Intake
+    @pytest.mark.parametrize(
+        ("options", "value", "other"), [({}, 0, 1), ({"only_enabled": True}, 0, 3), ({"enable": True}, 2, 3)]
+    )
+    def test_a_name_that_appears_in_a_later_window_is_checked_there(
+        self,
+        toy: Toy,
+        capsys: pytest.CaptureFixture[str],
+        options: dict[str, bool],
+        value: int,
+        other: int,
     ) -> None:
-        self.live_first(toy)
-        intake.tag_configured.add("toy.value")
-        past(toy, VALUE(1, NOW - 2 * HOUR), OTHER(2, NOW - 2 * HOUR))
-        outcome = push(toy, span(3, enable=True))
-        assert outcome.error is not None
-        [detail] = outcome.error.details
-        assert detail.startswith("toy.value: it has a tag configuration")
-        assert self.arrived(toy) == []
-        outcome = push(toy, span(3, enable=True, only_enabled=True))
-        assert (outcome.error, self.arrived(toy)) == (None, ["toy.other"])
-
-    def test_points_of_the_last_hour_need_no_ingestion(self, toy: Toy, intake: Intake) -> None:
-        """Of a span that begins earlier, the newest windows are taken by the intake as they are."""
-        hourly(toy, lambda context: iter([VALUE(1, NOW - 60)] if context.window.until == NOW else []))
-        intake.historical.clear()
-        assert push(toy, span(3)).counts.points_sent == 1
-
-    def later(self, toy: Toy) -> Collect:
-        """Yield one metric in every window, and another from the second one on."""
-
-        def collect(context: Context[Any]) -> Iterator[Series]:
-            since = context.window.since
-            yield OTHER(1, since)
-            if since > NOW - 4 * HOUR:
-                yield VALUE(2, since)
-
-        return collect
-
-    def test_a_name_that_appears_in_a_later_window_is_checked_there(self, toy: Toy, intake: Intake) -> None:
-        hourly(toy, self.later(toy))
-        assert push(toy, span(4, confirm=True)).counts.points_sent == 7
+        toy.answers(_later, has_history=True, adds_up=True)
+        toy.intake.requests.clear()
+        outcome = push(toy, span(4, confirm=True, **options))
+        assert self.arrived(toy) == ["toy.other"] * other + ["toy.value"] * value
+        read = [one.path for one in toy.intake.requests if "historical" in one.path and one.method == "GET"]
+        assert [path.rpartition("/")[2] for path in read] == ["toy.other", "toy.value"], "each name once"
         assert len(toy.person.asked) == 1
-        checked = [one.path.rpartition("/")[2] for one in intake.requests if "historical" in one.path]
-        assert checked == ["toy.other", "toy.value"], "each name once"
-
-    def test_where_it_is_off_there_the_rest_is_not_sent(
-        self, toy: Toy, intake: Intake, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        hourly(toy, self.later(toy))
-        intake.historical.remove("toy.value")
-        outcome = push(toy, span(4))
-        assert (outcome.status, outcome.counts.points_sent, intake.dropped) == (Status.FAILED, 1, 0)
-        assert outcome.error is not None
-        assert outcome.error.details == ["toy.value"]
-        assert f"--since {iso(NOW - 3 * HOUR)} --until {iso(NOW)}" in capsys.readouterr().err
-
-    def test_where_it_is_off_there_it_can_be_left_out(self, toy: Toy, intake: Intake) -> None:
-        hourly(toy, self.later(toy))
-        intake.historical.remove("toy.value")
-        outcome = push(toy, span(4, only_enabled=True))
-        assert (outcome.error, outcome.counts.points_sent, intake.names()) == (None, 4, ["toy.other"])
-
-    def test_where_it_is_off_there_it_can_be_turned_on(self, toy: Toy, intake: Intake) -> None:
-        self.live_first(toy)
-        hourly(toy, self.later(toy))
-        intake.historical.remove("toy.value")
-        outcome = push(toy, span(4, enable=True))
-        assert (outcome.error, outcome.counts.points_sent, intake.dropped) == (None, 7, 0)
+        assert (outcome.error is None) is bool(options)
+        assert (f"--since {iso(NOW - 3 * HOUR)} --until" in capsys.readouterr().err) is not bool(options)
 
 
 class TestContinuing:
     """A backfill that ends early logs the command that sends the rest; its points end as if it had not."""
 
-    def complete(self, toy: Toy) -> bool:
-        return toy.seconds() == [*range(NOW - 4 * HOUR, NOW, 60)]
+    def continued(self, capsys: pytest.CaptureFixture[str]) -> list[str]:
+        """Return the arguments of the command that was logged."""
+        [command] = re.findall(r'to continue: ([^"]*)"', capsys.readouterr().err)
+        return shlex.split(command)
 
-    def continued(self, toy: Toy, capsys: pytest.CaptureFixture[str]) -> int:
-        """Return where the command begins that was logged."""
-        [line] = [line for line in capsys.readouterr().err.splitlines() if "to continue: " in line]
-        words = line.split()
-        assert words[words.index("--until") + 1] == iso(NOW)
-        assert words[words.index("--step") + 1] == "1m"
-        [since] = [at for at in range(NOW - 4 * HOUR, NOW, HOUR) if iso(at) in words]
-        return since
+    def command(self, since: int, until: int, *options: str) -> list[str]:
+        times = ["--since", iso(since), "--until", iso(until), "--step", "1m"]
+        return ["run_collector.py", "toy", *times, *options, "--push", "--yes"]
 
     @pytest.mark.parametrize("error", [SourceError("gone"), KeyError("x")])
     def test_a_collector_that_fails_on_the_way(
@@ -369,12 +316,7 @@ class TestContinuing:
         hourly(toy, collect)
         outcome = push(toy, span(4))
         assert (outcome.status, outcome.counts.points_sent) == (Status.FAILED, 120)
-        since = self.continued(toy, capsys)
-        assert since == NOW - 2 * HOUR
-        hourly(toy)
-        assert push(toy, Backfill(since, NOW, ())).status is Status.OK
-        assert self.complete(toy)
-        assert len(toy.intake.write_log) == len(toy.intake.points)
+        assert self.continued(capsys) == self.command(NOW - 2 * HOUR, NOW)
 
     @pytest.mark.parametrize("applied", [False, True])
     def test_an_intake_that_refuses_on_the_way(
@@ -385,11 +327,9 @@ class TestContinuing:
         toy.intake.faults.add(Fault(status=403, applied=applied), match=SERIES)
         outcome = push(toy, span(4, only_enabled=True))
         assert (outcome.status, outcome.counts.points_sent) == (Status.FAILED, 180)
-        err = capsys.readouterr().err
-        assert "--only-enabled --push --yes" in err
-        assert f"--since {iso(NOW - HOUR)} " in err
-        assert push(toy, Backfill(NOW - HOUR, NOW, ())).status is Status.OK
-        assert self.complete(toy)
+        assert self.continued(capsys) == self.command(NOW - HOUR, NOW, "--only-enabled")
+        assert push(toy, Backfill(NOW - HOUR, NOW)).status is Status.OK
+        assert toy.seconds() == [*range(NOW - 4 * HOUR, NOW, 60)]
         assert all(write.replaced in (None, write.value) for write in toy.intake.write_log)
 
     def test_a_slice_continues_without_being_one(self, toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
@@ -397,17 +337,16 @@ class TestContinuing:
         toy.intake.faults.add(Fault(), match=SERIES)
         toy.intake.faults.add(Fault(status=400), match=SERIES)
         push(toy, replace(span(4, enable=True), part=0, parts=2))
-        err = capsys.readouterr().err
-        options = f"--since {iso(NOW - 3 * HOUR)} --until {iso(NOW - 2 * HOUR)} --step 1m"
-        assert f"to continue: run_collector.py toy {options} --enable-historical --push --yes" in err
+        since, until = NOW - 3 * HOUR, NOW - 2 * HOUR
+        assert self.continued(capsys) == self.command(since, until, "--enable-historical")
 
     def test_where_nothing_was_sent_there_is_nothing_to_continue(
         self, toy: Toy, capsys: pytest.CaptureFixture[str]
     ) -> None:
         def collect(context: Context[Any]) -> Iterator[Series]:
-            if context.window.seconds:
+            if context.window.since > NOW - 4 * HOUR:
                 raise SourceError("gone")
-            yield VALUE(1, context.now)
+            yield VALUE.series((), ())
 
         hourly(toy, collect)
         assert push(toy, span(4)).status is Status.FAILED
@@ -432,18 +371,4 @@ class TestContinuing:
         assert len(toy.person.asked) == 1
         assert at_once == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], "some are sent while others are collected"
         assert outcome.counts.points_sent == 66 + 43, "what waited when it failed was not sent"
-        assert f"--since {iso(NOW - HOUR)} " in capsys.readouterr().err
-
-
-def test_the_estimate_of_a_window_that_is_sent_in_parts_is_of_the_span(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backfill, "MAX_BATCH_POINTS", 30)
-    hourly(
-        toy, lambda context: (VALUE(1, at) for at in range(context.window.since, context.window.until, 60))
-    )
-    push(toy, span(2, confirm=True))
-    [question] = toy.person.asked
-    points = int(question.split()[1])
-    assert points == pytest.approx(120, rel=0.1)
-    assert toy.seconds() == [*range(NOW - 2 * HOUR, NOW, 60)]
+        assert self.continued(capsys) == self.command(NOW - HOUR, NOW)

@@ -171,7 +171,7 @@ def test_ticks_end_with_the_truth_whatever_befalls_them(
     world_of_modules: pytest.MonkeyPatch, events: list[Event]
 ) -> None:
     world = World()
-    world_of_modules.setattr("common.run.session.open_store", lambda _: world)
+    world_of_modules.setattr("common.run.session.StateStore", lambda *_: world)
     world_of_modules.setattr(DatadogClient, "submit", lambda client, body: world.submit(client, body))
     at, complete = (
         START,
