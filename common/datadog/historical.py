@@ -109,14 +109,6 @@ class HistoricalIngestion:
         return str(refused)
 
 
-def refusal(missing: int, command: str) -> str:
-    """Return why nothing of so many metrics is sent, and the command that enables them."""
-    return (
-        f"Historical Metrics Ingestion is off for {missing} of the metrics: Datadog would drop every "
-        f"point of theirs that is older than an hour, silently; to turn it on: {command}"
-    )
-
-
 def visibility_delay(oldest_age_seconds: float) -> str:
     """Return how long after sending points of this age are visible, as Datadog documents it."""
     if oldest_age_seconds <= HOUR:

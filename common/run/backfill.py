@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common import signals
 from common.collector import Collector
@@ -22,6 +22,9 @@ from common.options import Backfill, Mode
 from common.run.session import AGE_MARGIN, Session
 from common.times import HOUR, duration
 from common.window import MAX_AGE, Window
+
+if TYPE_CHECKING:
+    from common.datadog.historical import HistoricalIngestion
 
 # Every tick is computed: a mistyped --step or --since is refused before the source is read.
 MAX_TICKS = 500_000
@@ -48,10 +51,13 @@ def backfill(session: Session, past: Backfill, agree: Callable[[str], bool]) -> 
     sink = session.open_sink()
     # The state of live runs is neither read nor changed: it is about the present.
     memory: dict[str, object] = {}  # of this backfill only
+    # Sums over records are computed per window, and an hour bounds the records in memory and what is repeated
+    # after an interruption. A collector that evaluates ticks gets the complete span at once.
+    windows = span.split(HOUR) if session.collector.adds_up else [span]
     # It continues at the beginning of a window: sending points again changes nothing.
     how = [*["--enable-historical"] * past.enable, *["--only-enabled"] * past.only_enabled]
     try:
-        for window in _windows(session, span):
+        for window in windows:
             remaining = session.backfill_command(Window(window.since, span.until, span.step), *how)
             advice = f"not everything was sent; to continue: {remaining}"
             if signals.advice:
@@ -102,15 +108,6 @@ def check_history(collector: Collector[Any]) -> None:
         )
 
 
-def _windows(session: Session, span: Window) -> list[Window]:
-    """Return the windows that are collected one by one, oldest first.
-
-    Sums over records are computed per window, and an hour bounds the records in memory and what is repeated
-    after an interruption. A collector that evaluates ticks gets the complete span at once.
-    """
-    return [*span.split(HOUR)] if session.collector.adds_up else [span]
-
-
 def _batches(session: Session, window: Window, memory: dict[str, object]) -> Iterator[list[Series]]:
     """Yield the series of a window in batches of about MAX_BATCH_POINTS points; the last one may be empty."""
     batch: list[Series] = []
@@ -138,9 +135,9 @@ class _Permission:
         self.left_out: set[str] = set()  # metrics
         self._session, self._past, self._span, self._agree = session, past, span, agree
         self._checked: set[str] = set()  # metrics
+        self._history: HistoricalIngestion | None = None
         seconds_left = span.since + MAX_AGE - AGE_MARGIN - session.clock()
-        self._is_old = seconds_left < SECONDS_TO_SEND
-        if self._is_old:
+        if seconds_left < SECONDS_TO_SEND:
             self._history = session.historical_ingestion()
         else:
             session.deadline = session.deadline.within(seconds_left)
@@ -148,31 +145,37 @@ class _Permission:
     def select(self, window: Window, batch: list[Series]) -> list[Series]:
         """Return the series that may be sent. The first that are not empty are confirmed by a person.
 
-        Raises ConfigurationError for metrics whose old points would be dropped, and DeclinedError.
+        Raises ConfigurationError for metrics whose old points would be dropped, unless an option states what
+        to do with them, and DeclinedError.
         """
+        past, history = self._past, self._history
         names = {series.metric.name for series in batch} - self._checked
-        off = self._names_off(names) if self._is_old and names else []
+        off = sorted(names - history.enabled(names)) if history else []
+        if off and not past.enable and not past.only_enabled:
+            command = self._session.backfill_command(self._span, "--enable-historical")
+            raise ConfigurationError(
+                f"Historical Metrics Ingestion is off for {len(off)} of the metrics: Datadog would drop each "
+                f"point of theirs that is older than an hour, silently; to turn it on: {command}",
+                details=off,
+            )
         # The order matters: confirm before turning anything on, because historical ingestion may change how a
         # metric is billed.
         if batch and not self._checked:
             self._confirm(window, batch, off)
         self._checked |= names
-        self.left_out |= self._turn_on(off) if self._past.enable else {*off}
+        if history and past.enable:
+            refused = {name: reason for name in off if (reason := history.enable(name))}
+            if refused and not past.only_enabled:
+                raise ConfigurationError(
+                    f"Historical Metrics Ingestion could not be turned on for {len(refused)} metrics. "
+                    "Nothing of them was sent; --only-enabled leaves these out",
+                    details=[f"{name}: {reason}" for name, reason in refused.items()],
+                )
+            off = [*refused]
+        if off:
+            log.warning("Historical Metrics Ingestion is off, so that these are left out: %s", ", ".join(off))
+        self.left_out.update(off)
         return [series for series in batch if series.metric.name not in self.left_out]
-
-    def _names_off(self, names: set[str]) -> list[str]:
-        """Return which of these metrics have no historical ingestion, sorted: Datadog drops their old points.
-
-        Raises ConfigurationError with the command that turns it on, unless an option states what to do with
-        them.
-        """
-        from common.datadog.historical import refusal
-
-        off = sorted(names - self._history.enabled(names))
-        if off and not self._past.enable and not self._past.only_enabled:
-            command = self._session.backfill_command(self._span, "--enable-historical")
-            raise ConfigurationError(refusal(len(off), command), details=off)
-        return off
 
     def _confirm(self, window: Window, batch: list[Series], off: list[str]) -> None:
         """Show what will be sent and, where a person is there, wait for a yes; DeclinedError otherwise.
@@ -199,19 +202,3 @@ class _Permission:
                 log.info("%s", line)
         elif not self._agree("\n  ".join(lines)):
             raise DeclinedError("nothing was sent: it was not agreed to")
-
-    def _turn_on(self, off: list[str]) -> set[str]:
-        """Turn Historical Metrics Ingestion on; return the metrics for which Datadog refused.
-
-        Raises ConfigurationError for refused ones, unless --only-enabled leaves these out.
-        """
-        refused = {name: reason for name in off if (reason := self._history.enable(name))}
-        for name in off:
-            log.info("%s: Historical Metrics Ingestion: %s", name, refused.get(name, "turned on"))
-        if refused and not self._past.only_enabled:
-            raise ConfigurationError(
-                f"Historical Metrics Ingestion could not be turned on for {len(refused)} metrics. "
-                "Nothing of them was sent; --only-enabled leaves these out",
-                details=[f"{name}: {reason}" for name, reason in refused.items()],
-            )
-        return {*refused}
