@@ -10,14 +10,13 @@ import math
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from common import logs, registry
 from common.collector import Collector, Context, Network, Report, load_collector
-from common.config.settings import CollectorSettings, CoreSettings, variables
+from common.config.settings import CollectorSettings, CoreSettings
 from common.config.sources import Configuration
 from common.errors import ConfigurationError, DeadlineExceededError, StateError
 from common.metric import Series
@@ -116,7 +115,7 @@ class Session:
         AWS does not respond. A source that is not on a node's disk is refused where every node would send it.
         """
         if self.cache.settings is None:
-            settings = self.configuration.collector(self.name, self.collector.settings, _every_variable)
+            settings = self.configuration.collector(self.name, self.collector.settings)
             # A collector without `paths` reads a service, which is not local either.
             paths = ",".join(getattr(settings, "paths", ("s3://",)))
             if self.core.node_local and not registry.declaration(self.name).per_node and "s3://" in paths:
@@ -312,10 +311,3 @@ class Session:
         """Return the command line that sends a window later; `more` are further options."""
         span = ("--since", iso(window.since), "--until", iso(window.until), "--step", duration(window.step))
         return self.options.command(self.name, *span, *more, "--push")
-
-
-def _every_variable() -> Iterator[str]:
-    """Yield the variables of all collectors that can be imported, for a hint where one is misspelt."""
-    for name in registry.names():
-        with suppress(Exception):  # it is not the one that was named
-            yield from variables(load_collector(name).settings).values()
