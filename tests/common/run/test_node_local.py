@@ -96,24 +96,18 @@ def test_what_nodes_send_combines_to_what_one_run_over_all_records_sends(fleet: 
     assert max(shared_by) == len(NODES)
 
 
-def test_node_is_the_host_of_records_that_name_none(fleet: Fleet) -> None:
+def test_node_is_the_host_and_has_a_state_document_of_its_own(fleet: Fleet) -> None:
+    """Except of points whose records name a host."""
     fleet.fill("gpu_memory")
-    fleet.on_each_node("gpu_memory")
+    for fleet.now in (NOW, NOW + 60):
+        assert [one.status for one in fleet.on_each_node("gpu_memory")] == [Status.OK] * len(NODES)
     hosts = {key.host for key in fleet.intake.points if key.metric == "gpu_memory.allocated_bytes"}
     assert hosts == {f"node-{writer}" for writers in NODES.values() for writer in writers}
     for name in ("gpu_memory.sessions", "gpu_memory.ingest.files", "collector.up"):
         assert {key.host for key in fleet.intake.points if key.metric == name} == set(NODES), name
-
-
-def test_each_node_has_a_state_document_of_its_own(fleet: Fleet) -> None:
-    fleet.fill("xenna")
-    fleet.on_each_node("xenna")
-    fleet.now += 60
-    assert [one.status for one in fleet.on_each_node("xenna")] == [Status.OK] * len(NODES)
     documents = {path.name: json.loads(path.read_text()) for path in fleet.store.glob("*.json")}
     assert {node for name in documents for node in NODES if f"-{node}-" in name} == set(NODES)
-    assert {document["now"] for document in documents.values()} == {fleet.now}
-    assert len(documents) == len(NODES)
+    assert [document["now"] for document in documents.values()] == [NOW + 60] * len(NODES)
 
 
 @pytest.mark.parametrize(
