@@ -57,7 +57,8 @@ def push(toy: Toy, asked: Backfill, **options: Any) -> Outcome:
 
 def refused(outcome: Outcome, text: str) -> bool:
     """Return whether a person must correct the configuration, for a reason with this text."""
-    return outcome.error is not None and outcome.error.configuration and text in outcome.error.message
+    error, is_failed = outcome.error, outcome.status is Status.FAILED
+    return is_failed and error is not None and error.configuration and text in error.message
 
 
 class TestWindows:

@@ -72,7 +72,10 @@ def test_without_a_check_of_its_own_a_collector_collects_once(toy: Toy) -> None:
 def test_a_collector_that_knows_only_the_present_says_so_for_the_past(toy: Toy) -> None:
     toy.answers(lambda _: iter(()))
     past = Backfill(NOW - 3600, NOW)
-    assert "toy cannot answer for the past" in str(toy.run(Mode.CHECK, backfill=past).error)
+    toy.environ["FLEETGAUGE_STATE"] = "/none/at/all"
+    outcome = toy.run(Mode.CHECK, backfill=past)
+    assert "toy cannot answer for the past" in str(outcome.error)
+    assert "there is no directory /none/at/all" in str(outcome.error)
     assert toy.run(Mode.CHECK, backfill=past, named=False).status is Status.SKIPPED
 
 

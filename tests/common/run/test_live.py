@@ -86,6 +86,12 @@ class TestWindow:
         assert (outcome.status, outcome.counts.points_sent, sent(ticking)) == (Status.EMPTY, 0, [TICK])
         assert reported(ticking, "up") == 1
 
+    def test_a_longer_step_does_not_move_back_what_was_sent(self, ticking: Toy) -> None:
+        ticking.now += 600
+        for step in (60, STEP):
+            ticking.push(step=step)
+            assert ticking.document()["sent_until"] == TICK + 600
+
     def test_what_is_too_old_is_a_gap_with_the_command_that_sends_it(
         self, ticking: Toy, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -186,9 +192,10 @@ class TestFailing:
 
     def test_run_past_its_deadline_fails_between_two_series(self, toy: Toy) -> None:
         toy.answers(lambda _: iter([VALUE(1, NOW)]))
-        outcome = toy.run(timeout=1e-9)
+        outcome = toy.push(timeout=1e-9)
         assert outcome.error is not None
         assert (outcome.status, outcome.error.type) == (Status.FAILED, "DeadlineExceededError")
+        assert (reported(toy, "up"), toy.seconds()) == (0, []), "there is time to report that"
 
     @pytest.mark.parametrize("broken", ["settings", "import"])
     def test_broken_collector_is_reported_as_down(self, toy: Toy, broken: str) -> None:
@@ -306,6 +313,9 @@ class TestState:
     ) -> None:
         ticking.push(ahead=ahead)
         ticking.intake.points.clear()
+        lost = Outcome("toy", Status.FAILED)
+        report_failure(lost, Options(Mode.PUSH), ticking.environ, lambda: ticking.now)
+        assert reported(ticking, "last_success_age_seconds") == (None if bad else 0)
         outcome = ticking.push()
         assert (outcome.counts.dropped, ticking.seconds()) == (bad, [TICK] if bad else [])
         ticking.now += STEP
@@ -322,7 +332,7 @@ class TestState:
         assert (reported(ticking, "gap_seconds"), reported(ticking, "last_success_age_seconds")) == (0, 0)
 
     def test_a_staying_process_is_ahead_of_a_store_it_could_not_write(
-        self, ticking: Toy, tmp_path: Path
+        self, ticking: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         ticking.cache = Cache()
         for expected in (Status.OK, Status.PARTIAL, Status.OK):
@@ -334,6 +344,7 @@ class TestState:
             ticking.now += STEP
         assert sent(ticking) == [TICK, TICK + STEP, TICK + 2 * STEP], "no tick is sent twice"
         assert ticking.document()["memory"] == {"runs": 3}
+        assert "to send them later" not in capsys.readouterr().err, "a backfill does not help a store"
 
 
 class TestSelfMetrics:
