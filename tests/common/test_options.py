@@ -1,4 +1,4 @@
-"""What a command line asks for: nothing that was not given, and a command line that repeats it."""
+"""A command line that repeats what was requested, to copy."""
 
 from __future__ import annotations
 
@@ -6,12 +6,6 @@ import pytest
 
 from common.options import Mode, Options
 from common.shards import Shard
-
-
-def test_options_by_default_are_a_dry_run_of_the_present() -> None:
-    options = Options()
-    assert (options.mode, options.backfill, options.every, options.step) == (Mode.DRY_RUN, None, None, None)
-    assert (options.shard, options.explain, options.config) == (Shard(), (), None)
 
 
 @pytest.mark.parametrize(

@@ -173,10 +173,8 @@ def test_ticks_end_with_the_truth_whatever_befalls_them(
     world = World()
     world_of_modules.setattr("common.run.session.StateStore", lambda *_: world)
     world_of_modules.setattr(DatadogClient, "submit", lambda client, body: world.submit(client, body))
-    at, complete = (
-        START,
-        [],
-    )  # the starts of runs that sent all of their window, and knew what was sent before
+    at = START
+    complete: list[int] = []  # starts of runs that sent all of their window, and knew what was sent before
     first: int | None = None  # tick that was saved as sent
     for event in events:
         at += event.ticks * STEP
