@@ -45,6 +45,7 @@ def backfill(session: Session, past: Backfill, agree: Callable[[str], bool]) -> 
     bad span or metrics without historical ingestion, DeclinedError where the person declined, and
     DeliveryError. Where that ends it on the way, it logs the command that continues.
     """
+    _ = session.settings  # one that is not configured is skipped, whatever else is missing
     check_history(session.collector)
     span = _span(session, past)
     permission = _Permission(session, past, span, agree) if session.options.mode is Mode.PUSH else None

@@ -253,3 +253,11 @@ class TestLooking:
             assert ran.returncode == 2
             assert f"{option}: {tmp_path}/none/file cannot be written" in ran.stderr
         assert not wandb.requests
+
+    def test_under_all_what_is_not_configured_is_skipped(self, project: Project) -> None:
+        """Also where the application key is missing, which it would need."""
+        project.add("reader", "yield VALUE(1, 1)", settings="path: Text", options=", has_history=True")
+        for options in (["--push", "--yes"], []):
+            ran = project.run("all", "--since", "3h", *options, "--json", DD_APP_KEY="")
+            [entry] = json.loads(ran.stdout)["collectors"]
+            assert (ran.returncode, entry["status"]) == (0, "skipped"), ran.stdout
