@@ -239,7 +239,7 @@ def test_notes_give_the_commands_of_the_page_about_deploying() -> None:
     assert "50000 x 8 = 400000 series" in notes("shards", {"seriesCap": 50_000})
 
 
-LONG = ["a" * 53, "team-fleetgauge-" + "b" * 37, "a" * 28 + "." + "b" * 20]
+LONG = ["a" * 53, "team-fleetgauge-" + "b" * 37, "a" * 28 + "." + "b" * 20, "fleetgauge-" + "c" * 35]
 
 
 def test_names_of_objects_are_short_enough_for_any_release() -> None:
