@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import configparser
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -64,39 +62,6 @@ def test_the_first_hour_goes_as_contributing_tells_it(tmp_path: Path) -> None:
         assert name in changed
     assert "+| `host.memory_bytes` | gauge | byte |" in copy.run(metrics).stdout
     assert copy.run("git restore . && git status --short").stdout == ""
-
-
-LEAVES_THINGS_BEHIND = """
-import logging, signal
-import pytest
-from common import logs, signals
-
-def leave():
-    logs.set_up("leaving", verbose=True)
-    signals.install()
-
-@pytest.fixture(scope="module")
-def left():
-    leave()
-
-def test_one(left):
-    leave()
-
-def test_other(left):
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    assert logging.getLogger("common").level == logging.NOTSET
-    assert not [one for one in logging.getLogger().handlers if type(one).__module__.startswith("common")]
-"""
-
-
-@pytest.mark.slow
-def test_no_test_meets_the_signals_or_the_logging_of_another(tmp_path: Path) -> None:
-    (tmp_path / "test_two.py").write_text(LEAVES_THINGS_BEHIND)
-    arguments = ["-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-pconftest", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
-    command = [sys.executable, *arguments]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert "2 passed" in ran.stdout, ran.stdout + ran.stderr
 
 
 def test_every_file_is_as_the_editors_settings_say() -> None:
