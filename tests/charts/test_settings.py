@@ -4,7 +4,6 @@ to the code that reads them."""
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -113,7 +112,10 @@ def test_a_collector_that_the_values_do_not_mention_can_be_enabled(tmp_path: Pat
 def test_settings_of_a_run_reach_it() -> None:
     template = pod_of(
         {
-            "datadog": {"service": "gauge", "site": "datadoghq.eu", "url": "https://intake.example.com"},
+            "datadog": {
+                "service": "gauge", "site": "datadoghq.eu", "url": "https://intake.example.com",
+                "allowPlainHttp": "intake",
+            },
             "aws": {"region": "eu-west-1", "endpointUrl": "https://aws.example.com"},
             "state": {"s3": "s3://bucket/prefix"},
             "image": {"tag": "1.2.3"},
@@ -131,14 +133,9 @@ def test_settings_of_a_run_reach_it() -> None:
     assert (core.proxy.get_secret_value(), core.no_proxy) == ("http://proxy:3128", ".internal")
     assert (datadog.site, datadog.url) == ("datadoghq.eu", "https://intake.example.com")
     assert datadog.app_key is None
-
-
-def test_chart_sets_every_setting_of_a_run() -> None:
-    templates = [CHART / "templates" / name for name in ("_pod.tpl", "daemonset.yaml")]
-    pods = "".join(path.read_text(encoding="utf-8") for path in templates)
-    known = [*variables_of(CoreSettings).values(), *variables_of(DatadogSettings).values()]
-    absent = [name for name in known if not re.search(rf"\b{name}\b", pods)]
-    assert absent == ["DD_APP_KEY"], "which only a backfill and dashboards have"
+    known = {*variables_of(CoreSettings).values(), *variables_of(DatadogSettings).values()}
+    others = [*pod_templates(example("node-records")).values(), *pod_templates(example("backfill")).values()]
+    assert known <= {name for each in (template, *others) for name in variables(each)}
 
 
 def test_only_what_is_referred_to_by_name_comes_from_the_existing_secret() -> None:
