@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,13 +56,14 @@ def _is_own(value: ast.expr) -> bool:
     return isinstance(value, ast.Name) and value.id in ("self", "cls", "super")
 
 
-PRIVATE = {
-    name for folder in PACKAGES for _, tree in _trees(folder) for name in _defined(tree) if _is_private(name)
-}
+@functools.cache
+def _private_names() -> set[str]:
+    trees = [tree for folder in PACKAGES for _, tree in _trees(folder)]
+    return {name for tree in trees for name in _defined(tree) if _is_private(name)}
 
 
 def _private_uses(tree: ast.Module) -> set[str]:
-    return PRIVATE.intersection(_used(tree))
+    return _private_names().intersection(_used(tree))
 
 
 def test_no_test_imports_reads_or_patches_a_private_name_of_ours() -> None:
