@@ -113,7 +113,9 @@ def test_settings_of_a_run_reach_it() -> None:
     template = pod_of(
         {
             "datadog": {
-                "service": "gauge", "site": "datadoghq.eu", "url": "https://intake.example.com",
+                "service": "gauge",
+                "site": "datadoghq.eu",
+                "url": "https://intake.example.com",
                 "allowPlainHttp": "intake",
             },
             "aws": {"region": "eu-west-1", "endpointUrl": "https://aws.example.com"},
