@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import struct
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,41 @@ def test_the_changelog_names_metrics_and_settings_that_exist() -> None:
     named += re.findall(r"`(FLEETGAUGE_\w+)", said)
     assert len(named) > 20
     assert [name for name in named if f"`{name}`" not in pages] == []
+
+
+def test_every_picture_is_shown_and_small() -> None:
+    pages = "".join(path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
+    shown = re.findall(r"!\[[^\]]+\]\((?:docs/)?images/([\w-]+\.png)\)", pages)
+    pictures = sorted((ROOT / "docs" / "images").glob("*.png"))
+    assert [path.name for path in pictures] == sorted(shown) != []
+    for path in pictures:
+        content = path.read_bytes()
+        assert content.startswith(b"\x89PNG\r\n\x1a\n")
+        assert len(content) <= 300_000
+        assert struct.unpack(">I", content[16:20]) == (1280,)
+
+
+def test_every_file_has_unix_lines_and_no_trailing_space() -> None:
+    command = ["git", "ls-files", "-z", "--", ".", ":!tests/data", ":!locks", ":!docs/images"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+    for path in (ROOT / name for name in names if name and (ROOT / name).is_file()):
+        text = path.read_bytes().decode()
+        assert not text or text.endswith("\n"), path
+        assert not re.search(r"\r|[ \t]+$|^\t", text, re.MULTILINE), path
+
+
+def test_scripts_that_forms_and_policies_name_are_there() -> None:
+    pages = [*ROOT.glob(".github/ISSUE_TEMPLATE/*.yml"), *ROOT.glob(".github/*.md"), *ROOT.glob("*.md")]
+    text = "".join(page.read_text() for page in pages if page.name != "CHANGELOG.md")
+    named = {*re.findall(r"\b(?:scripts|docs)/[\w./-]*\w", text)}
+    assert {"scripts/test", "scripts/generate", "scripts/run_collector.py"} <= named
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+def test_the_index_lists_every_decision_by_its_title_and_in_order() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"^\| \[(.*?)\]\((.*?)\)", (folder / "README.md").read_text(), re.MULTILINE)
+    pages = sorted(folder.glob("[0-9]*.md"))
+    assert (
+        listed == [(page.read_text().splitlines()[0].removeprefix("# "), page.name) for page in pages] != []
+    )

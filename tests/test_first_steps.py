@@ -1,8 +1,7 @@
-"""What CONTRIBUTING promises: the first hour, isolated tests, files as the editor settings say."""
+"""The first steps that README and CONTRIBUTING promise, followed to the letter."""
 
 from __future__ import annotations
 
-import configparser
 import re
 import subprocess
 from pathlib import Path
@@ -11,9 +10,10 @@ import pytest
 
 from support.checkout import Checkout
 from support.project import ROOT
+from support.servers.wandb import KEY, Wandb
 
-DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
-FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
+README = (ROOT / "README.md").read_text()
+pytestmark = pytest.mark.slow
 
 
 def first_hour() -> list[tuple[str, str]]:
@@ -33,7 +33,6 @@ def commands(block: str) -> list[str]:
     return re.findall(r"^\$ (.*)", block, re.MULTILINE)
 
 
-@pytest.mark.slow
 def test_the_first_hour_goes_as_contributing_tells_it(tmp_path: Path) -> None:
     copy = Checkout(tmp_path)
     began = "git init -q && git add -A && git -c user.name=x -c user.email=x@x commit -qm x"
@@ -64,44 +63,30 @@ def test_the_first_hour_goes_as_contributing_tells_it(tmp_path: Path) -> None:
     assert copy.run("git restore . && git status --short").stdout == ""
 
 
-def test_every_file_is_as_the_editors_settings_say() -> None:
-    settings = configparser.ConfigParser()
-    settings.read_string("[top]\n" + (ROOT / ".editorconfig").read_text())
-    assert dict(settings["*"]) == {
-        "charset": "utf-8",
-        "end_of_line": "lf",
-        "insert_final_newline": "true",
-        "trim_trailing_whitespace": "true",
-        "indent_style": "space",
-        "indent_size": "2",
-    }
-    assert "{tests/data,locks,docs/images}/**" in settings
-    command = ["git", "ls-files", "-z", "--", ".", ":!tests/data", ":!locks", ":!docs/images"]
-    names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
-    for path in (ROOT / name for name in names if name and (ROOT / name).is_file()):
-        text = path.read_bytes().decode()
-        assert "\r" not in text, path
-        assert not text or text.endswith("\n"), path
-        assert not re.search(r"[ \t]+$", text, re.MULTILINE), path
-        assert not re.search(r"^\t", text, re.MULTILINE), path
-
-
-def test_what_templates_and_policies_tell_to_run_is_there() -> None:
-    pages = [
-        *FORMS,
-        ROOT / ".github" / "PULL_REQUEST_TEMPLATE.md",
-        ROOT / "SECURITY.md",
-        ROOT / "CONTRIBUTING.md",
-    ]
-    named = {
-        name for page in pages for name in re.findall(r"\b(?:scripts|docs)/[\w./-]*\w", page.read_text())
-    }
-    assert {"scripts/test", "scripts/generate", "scripts/run_collector.py"} <= named
-    assert {name for name in named if not (ROOT / name).exists()} == set()
-
-
-def test_the_index_lists_every_decision_by_its_title_and_in_order() -> None:
-    index = (ROOT / "docs" / "decisions" / "README.md").read_text()
-    listed = re.findall(r"^\| \[(.*?)\]\((.*?)\)", index, re.MULTILINE)
-    assert len(DECISIONS) >= 10
-    assert listed == [(page.read_text().splitlines()[0].removeprefix("# "), page.name) for page in DECISIONS]
+def test_four_commands_lead_from_a_clone_to_a_table_of_ones_own_project(tmp_path: Path, wandb: Wandb) -> None:
+    section = README.partition("**Your own W&B project**")[2]
+    steps = commands(section.partition("```console\n")[2].partition("```")[0])
+    assert len(steps) <= 4
+    Checkout(tmp_path / "origin")
+    git = "git init -q && git add -A && git -c user.name=a -c user.email=a@b commit -qm all"
+    subprocess.run(["bash", "-c", git], cwd=tmp_path / "origin", check=True)  # noqa: S607
+    script = "\n".join(steps).replace("<the address of this repository>", str(tmp_path / "origin"))
+    script = script.replace("WANDB_API_KEY=...", f"WANDB_API_KEY={KEY}").replace(
+        "entity/project", "acme/ants"
+    )
+    # What the second command installs is there already: it finds the environment of the copy.
+    script = script.replace("./scripts/setup", "ln -s ../origin/.venv .venv\n./scripts/setup")
+    ran = subprocess.run(
+        ["bash", "-e", "-c", script],  # noqa: S607
+        cwd=tmp_path,
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path), "WANDB_BASE_URL": wandb.url},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "Installing" not in ran.stderr
+    assert re.search(r"^  wandb.runs.active +\d+  run +entity:acme project:ants$", ran.stdout, re.MULTILINE)
+    assert len(re.findall(r"^  wandb.push_to_main.config.*ref:main", ran.stdout, re.MULTILINE)) == 2
+    assert "nothing sent (dry run)" in ran.stdout
