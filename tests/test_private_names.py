@@ -10,7 +10,7 @@ import pytest
 from support.project import ROOT
 
 DEFINED = re.compile(r"(?:^|\b(?:def|class) |\bself\.)(_[A-Za-z]\w*)", re.MULTILINE)
-# An attribute of anything but the test's own class and stormlog, an import, or a text that names what to patch.
+# An attribute (not of the test's own class, nor stormlog's), an import, a text that names what to patch.
 USED = re.compile(
     r"(?<!\bself)(?<!\bcls)(?<!\bsuper\(\))(?<!\bstormlog)\.(_[A-Za-z]\w*)"
     r"|^\s*from (?:collectors|common|fleetgauge)\b.*?\b(_[A-Za-z]\w*)"
