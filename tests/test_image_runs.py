@@ -210,7 +210,7 @@ class Agent(LoopbackServer[Request]):
 
 
 @pytest.mark.parametrize("identity", ["role", "agent"])
-def test_from_s3_with_a_role_aws_is_asked_for_exactly_what_the_policy_allows(
+def test_with_a_role_aws_is_asked_for_exactly_what_the_policy_allows(
     engine: Engine, release: Release, identity: str
 ) -> None:
     release.fill()

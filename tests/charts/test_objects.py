@@ -303,7 +303,7 @@ IN_S3 = {"collectors": {"xenna": {"enabled": True, "settings": {"paths": ["s3://
         ),
     ],
 )
-def test_network_policy_opens_the_ports_of_all_urls_and_the_source_of_a_role(
+def test_network_policy_opens_ports_of_urls_and_the_source_of_a_role(
     changes: dict[str, Any], ports: list[int], allowed: list[str]
 ) -> None:
     policy = only("NetworkPolicy", "default", {"networkPolicy": {"enabled": True}}, changes)["spec"]
