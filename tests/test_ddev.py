@@ -60,13 +60,10 @@ def validated(tree: Path, what: str) -> tuple[int, str]:
     return ran.returncode, ran.stdout + ran.stderr
 
 
-def test_the_metadata_of_every_prefix_is_valid(tree: Path) -> None:
+def test_metadata_and_dashboards_are_valid(tree: Path) -> None:
     code, said = validated(tree, "metadata")
     assert code == 0, said
     assert f"Passed: {len([*GENERATED.glob('*/metadata.csv')])}" in said
-
-
-def test_every_dashboard_is_valid(tree: Path) -> None:
     code, said = validated(tree, "dashboards")
     assert code == 0, said
 

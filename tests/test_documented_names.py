@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import shutil
@@ -14,7 +15,7 @@ import pytest
 
 from common.cli.arguments import parser
 from common.collector import load_collector
-from common.config.settings import CoreSettings, DatadogSettings, variables
+from common.config.settings import CoreSettings, DatadogSettings, Settings, variables
 from common.datadog.provision_settings import ProvisioningKeys, ProvisionSettings
 from common.registry import names
 from scripts import demo, generate, metric_examples
@@ -88,43 +89,39 @@ def typed(page: Path) -> Iterator[str]:
     yield from spans(page)
 
 
-@pytest.mark.parametrize("page", PRESENT, ids=name_of)
-def test_every_option_exists(page: Path) -> None:
-    known = set(re.findall(r"--[a-z][a-z-]+", parser().format_help() + demo.parser().format_help()))
+@functools.cache
+def known_options() -> set[str]:
+    """The options of our commands and scripts, and those of helm, docker and pytest that the pages show."""
+    helped = [parser().format_help(), demo.parser().format_help()]
     for arguments in (["--help"], ["report", "--help"], ["export", "--help"]):
         command = [sys.executable, "-m", "fleetgauge.gpu_memory", *arguments]
-        helped = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        known |= {*re.findall(r"--[a-z][a-z-]+", helped.stdout)}
-    for script in (
-        path for path in [*ROOT.glob("scripts/*"), *ROOT.glob("benchmarks/*.py")] if path.is_file()
-    ):
-        known |= {*re.findall(r"--[a-z][a-z-]+", script.read_text())}
-    known |= FOREIGN_OPTIONS
-    ours = re.compile("--|.*(run_collector|scripts/|fleetgauge.gpu_memory)")
-    for text in typed(page):
-        if ours.match(text) and not re.search("helm|kubectl|docker", text):
-            assert {*re.findall(r"(?<![\w-])--[a-z][a-z-]+(?![\w.])", text)} <= known, text
+        helped.append(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    scripts = [*ROOT.glob("scripts/*"), *ROOT.glob("benchmarks/*.py")]
+    helped += [path.read_text() for path in scripts if path.is_file()]
+    return FOREIGN_OPTIONS | {*re.findall(r"--[a-z][a-z-]+", "".join(helped))}
+
+
+@functools.cache
+def known_settings() -> set[str]:
+    models: list[type[Settings]] = [CoreSettings, DatadogSettings, ProvisioningKeys, ProvisionSettings]
+    models += [load_collector(name).settings for name in names()]
+    of_pages = {"FLEETGAUGE_QUEUE_URL", "FLEETGAUGE_STEPS_PATHS", "FLEETGAUGE_STEPS_SETTLE"}
+    return of_pages.union(*(variables(model).values() for model in models))
 
 
 @pytest.mark.parametrize("page", PRESENT, ids=name_of)
-def test_every_command_line_in_the_text_is_one(page: Path) -> None:
+def test_every_option_setting_and_command_line_exists(page: Path) -> None:
+    ours = re.compile("--|.*(run_collector|scripts/|fleetgauge.gpu_memory)")
+    for text in typed(page):
+        assert {*re.findall(r"\bFLEETGAUGE_[A-Z_]*[A-Z]\b(?![*<.…])", text)} <= known_settings(), text
+        if ours.match(text) and not re.search("helm|kubectl|docker", text):
+            assert {*re.findall(r"(?<![\w-])--[a-z][a-z-]+(?![\w.])", text)} <= known_options(), text
     for text in spans(page):
         if match := re.search(r"run_collector\.py ([^|…]*)$", text):
             line = match[1].replace("NAME", "host").partition("  ")[0]
             parser().parse_args(shlex.split(line))
         if match := re.search(r"scripts/demo( [^|]*)?$", text):
             demo.parser().parse_args(shlex.split(match[1] or ""))
-
-
-@pytest.mark.parametrize("page", PRESENT, ids=name_of)
-def test_every_setting_exists(page: Path) -> None:
-    shared = (CoreSettings, DatadogSettings, ProvisioningKeys, ProvisionSettings)
-    known = {variable for model in shared for variable in variables(model).values()}
-    for name in names():
-        known |= {*variables(load_collector(name).settings).values()}
-    of_pages = {"FLEETGAUGE_QUEUE_URL", "FLEETGAUGE_STEPS_PATHS", "FLEETGAUGE_STEPS_SETTLE"}
-    named = {*re.findall(r"\bFLEETGAUGE_[A-Z_]*[A-Z]\b(?![*<.…])", " ".join(typed(page)))}
-    assert named - known - of_pages == set()
 
 
 @pytest.mark.parametrize("page", PRESENT, ids=name_of)
@@ -135,11 +132,8 @@ def test_every_metric_exists(page: Path) -> None:
         # Modules and values of the chart are called so too; no metric of wandb has only two parts.
         if not named or text.endswith((".py", ".md")) or re.fullmatch(r"wandb\.\w+", text):
             continue
-        assert text in METRICS or is_module(text), text
-
-
-def is_module(name: str) -> bool:
-    return (ROOT / "collectors" / name.replace(".", "/")).with_suffix(".py").exists()
+        module = (ROOT / "collectors" / text.replace(".", "/")).with_suffix(".py")
+        assert text in METRICS or module.exists(), text
 
 
 def test_every_metric_has_a_formula_and_every_formula_a_metric() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,14 +17,15 @@ from common.times import iso
 from support.containers import NODE, USER, Engine, needs_containers, running
 from support.project import KEY
 from support.release import COLLECTORS, PREFIX, RECORDS, SECRETS, Release
-from support.rendering import ROOT, Document, container, of_kind
-from support.servers.aws import Aws
+from support.rendering import ROOT, Document, container, of_kind, pod_templates, render
+from support.servers.aws import ACCESS_KEY_ID, SECRET_ACCESS_KEY, Aws
 from support.servers.datadog import Intake, Push
-from support.servers.loopback import Request
+from support.servers.loopback import Answer, LoopbackServer, Request
 from support.servers.wandb import Wandb
 
 pytestmark = [pytest.mark.slow, needs_containers]
 TAGS = ("env:production", "service:fleetgauge")
+TOKEN = "a-token-that-aws-trusts"
 STATELESS = {"state": {"existingClaim": ""}}  # a claim is not for a DaemonSet
 
 
@@ -51,25 +54,6 @@ class Stop:
         self.go_on.wait(60)
 
 
-def test_the_rendered_run_delivers_what_every_collector_found(engine: Engine, release: Release) -> None:
-    release.fill()
-    with running(engine, release.template("CronJob"), secrets=SECRETS, claims=release.claims) as pod:
-        assert pod.wait(120) == 0, pod.log()
-        said = pod.log()
-    intake = release.intake
-    assert "5 ok" in said
-    for name in COLLECTORS:
-        tags = [f"collector:{name}", "env:production", "service:fleetgauge"]
-        assert intake.value("collector.up", tags) == 1
-    assert intake.value("wandb.runs.total_recent", ["project:ants", "env:production"])
-    assert intake.value("host.memory_gb", host=NODE)
-    assert intake.value("xenna.runs.active", ["env:production"]) == 1
-    assert {name.partition(".")[0] for name in intake.names()} == {*COLLECTORS, "collector"}
-    kept = sorted(path.name for path in (release.folder / "state").glob("*.json"))
-    assert [name.partition("-production-fleetgauge-")[0] for name in kept] == COLLECTORS
-    assert KEY not in said
-
-
 PROBE = """\
 import os, pathlib
 for place in ("/", "/app", "/opt/venv", "/etc", "/run", "/var/tmp", "/records/xenna", "/tmp", "/state"):
@@ -81,20 +65,20 @@ for place in ("/", "/app", "/opt/venv", "/etc", "/run", "/var/tmp", "/records/xe
 """
 
 
-def test_while_it_runs_it_can_write_two_places_and_has_no_rights(engine: Engine, release: Release) -> None:
+def test_run_delivers_what_every_collector_found_and_has_no_rights(engine: Engine, release: Release) -> None:
     release.fill()
     stop = Stop(release.intake)
     with running(engine, release.template("CronJob"), secrets=SECRETS, claims=release.claims) as pod:
         assert stop.reached.wait(60), pod.log()
         process = pod.state["State"]["Pid"]
-        status = dict(
-            line.split(":\t", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines()
-        )
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+        status = dict(line.split(":\t", 1) for line in lines)
         mounts = [line.split() for line in Path(f"/proc/{process}/mountinfo").read_text().splitlines()]
         limit = memory_limit(process)
         written = engine.run("podman", "exec", pod.container, "/opt/venv/bin/python", "-c", PROBE).stdout
         stop.go_on.set()
         assert pod.wait(120) == 0, pod.log()
+        said = pod.log()
     assert status["Uid"].split() == status["Gid"].split() == [str(USER)] * 4
     assert {int(status[key], 16) for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
@@ -102,6 +86,18 @@ def test_while_it_runs_it_can_write_two_places_and_has_no_rights(engine: Engine,
     assert "ro" in root.split(",")
     assert limit == 384 * 2**20
     assert written.split() == ["/tmp", "/state"]  # noqa: S108
+
+    intake = release.intake
+    assert "5 ok" in said
+    for name in COLLECTORS:
+        assert intake.value("collector.up", [f"collector:{name}", *TAGS]) == 1
+    assert intake.value("wandb.runs.total_recent", ["project:ants", "env:production"])
+    assert intake.value("host.memory_gb", host=NODE)
+    assert intake.value("xenna.runs.active", ["env:production"]) == 1
+    assert {name.partition(".")[0] for name in intake.names()} == {*COLLECTORS, "collector"}
+    kept = sorted(path.name for path in (release.folder / "state").glob("*.json"))
+    assert [name.partition("-production-fleetgauge-")[0] for name in kept] == COLLECTORS
+    assert KEY not in said
 
 
 def memory_limit(process: int) -> int:
@@ -114,7 +110,40 @@ def memory_limit(process: int) -> int:
     return int(Path(f"/sys/fs/cgroup{path}/memory.max").read_text())
 
 
-def test_the_rendered_backfill_delivers_every_part_of_the_past(engine: Engine, release: Release) -> None:
+def test_install_of_the_readme_runs_to_exit_0(engine: Engine, release: Release) -> None:
+    release.fill()
+    installed: Document = {}
+    for path, value in re.findall(r"--set ([\w.]+)=(\S+)", (ROOT / "README.md").read_text(encoding="utf-8")):
+        section, key = path.split(".")
+        installed.setdefault(section, {})[key] = value
+    assert installed["aws"]["secretPrefix"] == PREFIX
+    wandb = release.values["collectors"]["wandb"]["settings"]["base_url"]
+    keys = {"WANDB_API_KEY": KEY, "WANDB_PROJECTS": "acme/ants", "WANDB_BASE_URL": wandb}
+    release.aws.put_secret(f"{PREFIX}/wandb", keys)
+    loopback = {key: release.values[key] for key in ("image", "datadog", "aws", "extraEnv")}
+    [template] = pod_templates(of_kind(render(installed, loopback), "CronJob")).values()
+    with running(engine, template, secrets=SECRETS) as pod:
+        assert pod.wait(120) == 0, pod.log()
+    assert release.intake.value("wandb.runs.total_recent", ["project:ants", "env:production"])
+
+
+def test_dashboards_are_pushed_under_the_key_of_the_release(engine: Engine, release: Release) -> None:
+    changes = {"dashboards": {"enabled": True, "appKeySecret": {"name": "app-key", "key": "key"}}}
+    secrets = {**SECRETS, "app-key": {"key": release.intake.app_key}}
+    found = []
+    for _ in range(2):
+        with running(engine, release.template("Job", changes), secrets=secrets) as pod:
+            assert pod.wait(240) == 0, pod.log()
+            assert release.intake.app_key not in pod.log()
+        boards = release.intake.documents.dashboards.values()
+        assert all("monitoring/fleetgauge" in board["description"] for board in boards)
+        found.append({board["id"] for board in boards})
+    assert found[0] == found[1] != set()
+
+
+def test_backfill_delivers_every_part_of_the_past_and_again_the_same(
+    engine: Engine, release: Release
+) -> None:
     release.fill()
     until = int(time.time()) // 900 * 900
     span = {"since": iso(until - 6 * 3600), "until": iso(until), "slices": 2, "enableHistorical": True}
@@ -123,13 +152,18 @@ def test_the_rendered_backfill_delivers_every_part_of_the_past(engine: Engine, r
     secrets = {**SECRETS, "app-key": {"key": release.intake.app_key}}
     with running(engine, release.template("CronJob"), secrets=SECRETS, claims=release.claims) as pod:
         assert pod.wait(120) == 0, pod.log()  # a metric must exist before its past is taken
-    environment = template["spec"]["containers"][0]["env"]
-    for part in ("0", "1"):
+    environment = container(template)["env"]
+    sent = []
+    for part in ("0", "1", "1"):  # a Job that is made again repeats its parts
+        before = len(release.intake.write_log)
         environment[:] = [one for one in environment if one["name"] != "JOB_COMPLETION_INDEX"]
         environment.append({"name": "JOB_COMPLETION_INDEX", "value": part})  # as the Job controller does
         with running(engine, template, secrets=secrets, claims=release.claims) as pod:
             assert pod.wait(120) == 0, pod.log()
             assert release.intake.app_key not in pod.log()
+        writes = release.intake.write_log[before:]
+        sent.append({(one.key, one.value) for one in writes if one.key.metric.startswith("wandb.")})
+    assert sent[1] == sent[2] != sent[0] != set()
     [points] = release.intake.series("wandb.runs.total_recent").values()
     assert [at for at in sorted(points) if at <= until] == list(range(until - 6 * 3600 + 900, until + 1, 900))
 
@@ -162,8 +196,22 @@ def test_sigterm_ends_it_cleanly_and_the_next_run_continues(engine: Engine, rele
         assert pod.wait(120) == 0, pod.log()
 
 
-def test_with_a_role_and_s3_it_asks_aws_for_exactly_what_the_policy_allows(
-    engine: Engine, release: Release
+class Agent(LoopbackServer[Request]):
+    """The agent of EKS Pod Identity: a role's keys for whoever has the token."""
+
+    request_type = Request
+
+    def respond(self, request: Request) -> Answer:
+        if request.headers["Authorization"] != TOKEN:
+            return Answer(401)
+        until = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        keys = {"AccessKeyId": ACCESS_KEY_ID, "SecretAccessKey": SECRET_ACCESS_KEY, "Token": "t"}
+        return Answer.json(200, {**keys, "Expiration": until})
+
+
+@pytest.mark.parametrize("identity", ["role", "agent"])
+def test_with_a_role_aws_is_asked_for_exactly_what_the_policy_allows(
+    engine: Engine, release: Release, identity: str
 ) -> None:
     release.fill()
     release.aws.make_bucket("acme-fleetgauge")
@@ -174,20 +222,46 @@ def test_with_a_role_and_s3_it_asks_aws_for_exactly_what_the_policy_allows(
     changes = {
         "state": {"s3": "s3://acme-fleetgauge/state", "existingClaim": ""},
         "collectors": {"xenna": {"settings": {"paths": ["s3://acme-fleetgauge/records/"]}}},
+        "aws": {"podIdentity": identity == "agent"},
         "extraEnv": [],
     }
-    template = as_eks_mounts_a_role(release.template("CronJob", changes), release.folder)
-    for _ in range(2):
-        with running(engine, template, claims=release.claims) as pod:
-            assert pod.wait(120) == 0, pod.log()
+    with Agent() as agent:
+        variables = {
+            "role": {
+                "AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/fleetgauge",
+                "AWS_WEB_IDENTITY_TOKEN_FILE": "/identity/token",
+            },
+            "agent": {
+                "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{agent.url}/v1/credentials",
+                "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": "/identity/token",
+            },
+        }
+        template = as_eks_changes_a_pod(release, release.template("CronJob", changes), variables[identity])
+        for _ in range(2):
+            with running(engine, template, claims=release.claims) as pod:
+                assert pod.wait(120) == 0, pod.log()
+        assert bool(agent.requests) is (identity == "agent")
     asked = {operation(request) for request in release.aws.requests}
     policy = json.loads((ROOT / "docs" / "iam-policy.json").read_text())
-    allowed = {action for statement in policy["Statement"] for action in listed(statement["Action"])}
-    assert asked == {"sts:AssumeRoleWithWebIdentity"} | allowed
+    actions = [statement["Action"] for statement in policy["Statement"]]
+    allowed = {name for action in actions for name in ([action] if isinstance(action, str) else action)}
+    assert asked == allowed | ({"sts:AssumeRoleWithWebIdentity"} if identity == "role" else set())
 
 
-def listed(action: str | list[str]) -> list[str]:
-    return [action] if isinstance(action, str) else action
+def as_eks_changes_a_pod(release: Release, template: Document, variables: dict[str, str]) -> Document:
+    """The pod as the webhooks of EKS change it: a token, and variables that say what it is for."""
+    folder = release.folder / "identity"
+    folder.mkdir()
+    (folder / "token").write_text(TOKEN)
+    os.chown(folder / "token", 0, USER)  # as fsGroup has the kubelet do
+    (folder / "token").chmod(0o640)
+    folder.chmod(0o755)
+    container(template)["env"] += [{"name": name, "value": text} for name, text in variables.items()]
+    mount = {"name": "token", "mountPath": "/identity", "readOnly": True}
+    container(template)["volumeMounts"].append(mount)
+    directory = {"path": str(folder), "type": "Directory"}
+    template["spec"]["volumes"].append({"name": "token", "hostPath": directory})
+    return template
 
 
 def operation(request: Request) -> str:
@@ -201,23 +275,6 @@ def operation(request: Request) -> str:
     if "list-type=2" in request.target:
         return "s3:ListBucket"
     return {"GET": "s3:GetObject", "PUT": "s3:PutObject"}[request.method]
-
-
-def as_eks_mounts_a_role(template: Document, folder: Path) -> Document:
-    """The pod as the identity webhook of EKS changes it when its service account has a role."""
-    place = "/var/run/secrets/eks.amazonaws.com/serviceaccount"
-    (folder / "identity").mkdir()
-    (folder / "identity" / "token").write_text("a-token-that-aws-trusts")
-    os.chown(folder / "identity" / "token", 0, USER)  # as fsGroup has the kubelet do
-    (folder / "identity" / "token").chmod(0o640)
-    container(template)["env"] += [
-        {"name": "AWS_ROLE_ARN", "value": "arn:aws:iam::123456789012:role/fleetgauge"},
-        {"name": "AWS_WEB_IDENTITY_TOKEN_FILE", "value": f"{place}/token"},
-    ]
-    container(template)["volumeMounts"].append({"name": "token", "mountPath": place, "readOnly": True})
-    directory = {"path": str(folder / "identity"), "type": "Directory"}
-    template["spec"]["volumes"].append({"name": "token", "hostPath": directory})
-    return template
 
 
 def test_helm_test_says_whether_all_is_well_and_sends_nothing(engine: Engine, release: Release) -> None:
@@ -235,10 +292,15 @@ def test_helm_test_says_whether_all_is_well_and_sends_nothing(engine: Engine, re
         )
 
 
-def test_the_daemonset_measures_its_node_again_and_again_until_told_to_end(
+def four_fifths(template: Document) -> Document:
+    """Resources with that much of a template's memory."""
+    memory = container(template)["resources"]["limits"]["memory"]
+    return {"limits": {"memory": f"{int(memory.removesuffix('Mi')) * 4 // 5}Mi"}}
+
+
+def test_daemonset_measures_its_node_again_and_again_until_told_to_end(
     engine: Engine, release: Release
 ) -> None:
-    release.fill()
     ticks: list[float] = []
     several = threading.Event()
 
@@ -250,19 +312,14 @@ def test_the_daemonset_measures_its_node_again_and_again_until_told_to_end(
     release.intake.on("applied", count)
     others = {name: {"enabled": False} for name in COLLECTORS}
     changes = {"daemonSet": {"enabled": True, "every": "1s"}, "collectors": others, **STATELESS}
-    template = release.template("DaemonSet", changes)
+    less = {"daemonSet": {"resources": four_fifths(release.template("DaemonSet", changes))}}
+    template = release.template("DaemonSet", changes, less)
     with running(engine, template, secrets=SECRETS, claims=release.claims) as pod:
         assert several.wait(60), pod.log()
         probe = container(template)["readinessProbe"]["exec"]["command"]
         assert engine.run("podman", "exec", pod.container, *probe).returncode == 0
         assert pod.stop() == 143, pod.log()
     assert set(release.intake.series("host.load_1m")) == {(TAGS, NODE)}
-
-
-def four_fifths(template: Document) -> Document:
-    """Resources with that much of a template's memory."""
-    memory = container(template)["resources"]["limits"]["memory"]
-    return {"limits": {"memory": f"{int(memory.removesuffix('Mi')) * 4 // 5}Mi"}}
 
 
 def test_a_busy_tick_leaves_a_fifth_of_its_memory_unused(engine: Engine, release: Release) -> None:
@@ -272,17 +329,6 @@ def test_a_busy_tick_leaves_a_fifth_of_its_memory_unused(engine: Engine, release
         assert pod.wait(300) == 0, pod.log()
         assert pod.state["State"]["OOMKilled"] is False
     assert len(release.intake.points) > 250_000
-
-
-def test_a_node_leaves_a_fifth_of_its_memory_unused(engine: Engine, release: Release) -> None:
-    others = {name: {"enabled": False} for name in COLLECTORS}
-    node = {"daemonSet": {"enabled": True}, "collectors": others, **STATELESS}
-    less = {"daemonSet": {"enabled": True, "resources": four_fifths(release.template("DaemonSet", node))}}
-    template = release.template("DaemonSet", node, less)
-    template["spec"]["restartPolicy"] = "Never"
-    container(template)["args"] = ["host", "--push"]
-    with running(engine, template, secrets=SECRETS) as pod:
-        assert pod.wait(60) == 0, pod.log()
 
 
 def test_node_reads_its_records_within_four_fifths_of_its_memory(engine: Engine, release: Release) -> None:

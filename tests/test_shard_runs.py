@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from common.shards import Shard
 from support.containers import Engine, Pod, needs_containers, running
 from support.project import KEY
 from support.release import RECORDS, SECRETS, Release
-from support.rendering import Document, container, of_kind
+from support.rendering import container, of_kind
 from support.servers.aws import Aws
 from support.servers.datadog import Intake, Push
 from support.servers.fleet import plausible_day
@@ -51,43 +50,17 @@ def of_projects(intake: Intake) -> Values:
     }
 
 
-class Shards:
-    """The pods of the Job that a CronJob makes."""
-
-    def __init__(self, engine: Engine, release: Release) -> None:
-        self._engine, self._release = engine, release
-        [cron] = of_kind(release.render(VALUES, {"shards": SHARDS}), "CronJob")
-        self._job: Document = cron["spec"]["jobTemplate"]["spec"]
-        assert self._job["completionMode"] == "Indexed"
-        assert self._job["completions"] == self._job["parallelism"] == SHARDS
-
-    @contextmanager
-    def pod(self, index: int) -> Iterator[Pod]:
-        """The pod of one index."""
-        template = copy.deepcopy(self._job["template"])
-        told = {"name": "JOB_COMPLETION_INDEX", "value": str(index)}  # as the Job controller does
-        container(template)["env"].append(told)
-        with running(self._engine, template, secrets=SECRETS, claims=self._release.claims) as pod:
-            yield pod
-
-    def run(self, index: int) -> None:
-        """One index, to its end."""
-        with self.pod(index) as pod:
-            assert pod.wait(180) == 0, pod.log()
-
-    def kill(self, index: int) -> None:
-        """One index, killed while the intake has its first points and it does not know yet."""
-        known: list[int] = []
-
-        def end(_: Push) -> None:
-            if not known:
-                known.append(index)
-                self._engine.run("podman", "kill", "--signal", "KILL", pod.container)
-
-        with self.pod(index) as pod:
-            self._release.intake.on("applied", end)
-            assert pod.wait(180) == 137, pod.log()
-        assert known == [index]
+@contextmanager
+def shard(engine: Engine, release: Release, index: int) -> Iterator[Pod]:
+    """The pod of one index of the Job that the CronJob makes."""
+    [cron] = of_kind(release.render(VALUES, {"shards": SHARDS}), "CronJob")
+    job = cron["spec"]["jobTemplate"]["spec"]
+    assert job["completionMode"] == "Indexed"
+    assert job["completions"] == job["parallelism"] == SHARDS
+    number = {"name": "JOB_COMPLETION_INDEX", "value": str(index)}  # as the Job controller does
+    container(job["template"])["env"].append(number)
+    with running(engine, job["template"], secrets=SECRETS, claims=release.claims) as pod:
+        yield pod
 
 
 def test_a_killed_index_costs_its_own_share_and_a_retry_makes_up_for_it(
@@ -100,15 +73,26 @@ def test_a_killed_index_costs_its_own_share_and_a_retry_makes_up_for_it(
     assert sum(name == "wandb.runs.total_recent" for name, _ in whole) == PROJECTS
     intake.points.clear()
 
-    shards = Shards(engine, release)
     for index in {*range(SHARDS)} - {KILLED}:
-        shards.run(index)
+        with shard(engine, release, index) as pod:
+            assert pod.wait(180) == 0, pod.log()
     others = of_projects(intake)
     assert set() < set(others.items()) < set(whole.items()), "their shares, and nothing else"
 
     before = len(intake.write_log)
-    shards.kill(KILLED)
-    shards.run(KILLED)
+    killed: list[Push] = []
+
+    def kill(request: Push) -> None:
+        """While the intake has its first points and it does not know yet."""
+        if not killed:
+            killed.append(request)
+            engine.run("podman", "kill", "--signal", "KILL", pod.container)
+
+    with shard(engine, release, KILLED) as pod:
+        intake.on("applied", kill)
+        assert pod.wait(180) == 137, pod.log()
+    with shard(engine, release, KILLED) as pod:
+        assert pod.wait(180) == 0, pod.log()
     again = {(key.metric, key.tags) for key, *_ in intake.write_log[before:]}
     assert not again & others.keys(), "the others' points are left alone"
     assert of_projects(intake) == whole

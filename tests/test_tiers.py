@@ -1,4 +1,4 @@
-"""What the two tiers of `./scripts/test` rely on: fewer examples, and a list of what was skipped."""
+"""What the tiers of `./scripts/test` rely on: fewer examples, isolated tests, a list of what was skipped."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from support.project import ROOT
+
+pytestmark = pytest.mark.slow
 
 SKIPPED = """
 import pytest
@@ -65,29 +67,53 @@ TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=40)
 
 def test_counts():
-    print("examples:", *counts.values(), TestMachine.settings.max_examples)
+    assert [*counts.values(), TestMachine.settings.max_examples] == [10, 5, 1, 4]
+"""
+LEAVES_THINGS_BEHIND = """
+import logging, signal
+import pytest
+from common import logs, signals
+
+def leave():
+    logs.set_up("leaving", verbose=True)
+    signals.install()
+
+@pytest.fixture(scope="module")
+def left():
+    leave()
+
+def test_one(left):
+    leave()
+
+def test_other(left):
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert logging.getLogger("common").level == logging.NOTSET
+    assert not [one for one in logging.getLogger().handlers if type(one).__module__.startswith("common")]
 """
 
 
-def run(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run a file of tests with our configuration, in a process of its own."""
-    (folder / "test_file.py").write_text(text)
+def run(folder: Path, *options: str, **files: str) -> subprocess.CompletedProcess[str]:
+    """Run files of tests with our configuration, in a process of their own."""
+    for name, text in files.items():
+        (folder / f"test_{name}.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-pconftest", *options]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
-    return subprocess.run(
-        [*command, str(folder)], env=environment, capture_output=True, text=True, check=False
-    )
+    command += ["--hypothesis-profile=quick", str(folder)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_run_ends_with_a_list_of_what_was_skipped(tmp_path: Path) -> None:
-    ran = run(tmp_path, SKIPPED, "--required=buildah")
+def test_quick_run_tries_a_tenth_shares_nothing_and_lists_what_it_skips(tmp_path: Path) -> None:
+    files = {"skipped": SKIPPED, "properties": PROPERTIES, "left": LEAVES_THINGS_BEHIND}
+    ran = run(tmp_path, "--required=buildah", "-pno:randomly", **files)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.splitlines()[-5:-1] == [
-        f"{' skipped for want of a requirement ':=^80}",
+    *_, heading, chromium, podman, other, last = ran.stdout.splitlines()
+    assert heading == f"{' skipped for want of a requirement ':=^80}"
+    assert (chromium, podman, other) == (
         "    1 needs chromium: it is not installed",
         "    2 needs podman, runc: not installed",
         "    1 no name of a requirement",
-    ]
+    )
+    assert "8 passed, 4 skipped" in last
 
 
 @pytest.mark.parametrize(
@@ -97,14 +123,6 @@ def test_run_ends_with_a_list_of_what_was_skipped(tmp_path: Path) -> None:
 def test_a_run_fails_where_something_required_is_missing(
     tmp_path: Path, processes: str, required: str, missing: str
 ) -> None:
-    ran = run(tmp_path, SKIPPED, f"--required={required}", processes)
+    ran = run(tmp_path, f"--required={required}", processes, skipped=SKIPPED)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert ran.stdout.splitlines()[-2] == f"FAILED: required, and yet missing: {missing}"
-
-
-@pytest.mark.parametrize(
-    ("profile", "counts"), [("quick", "10 5 1 4"), ("thorough", "100 50 3 40")], ids=["quick", "thorough"]
-)
-def test_the_quick_profile_tries_a_tenth_of_the_examples(tmp_path: Path, profile: str, counts: str) -> None:
-    ran = run(tmp_path, PROPERTIES, f"--hypothesis-profile={profile}", "-s", "-pno:randomly")
-    assert f"examples: {counts}\n" in ran.stdout, ran.stdout + ran.stderr

@@ -27,14 +27,6 @@ def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{path.stem}.{name}", job
 
 
-def test_actions_are_pinned_to_a_commit_beside_its_version() -> None:
-    lines = [line for path in WORKFLOWS for line in re.findall(r"uses: [\w-]+/.*", path.read_text())]
-    assert len(lines) > 10
-    assert [
-        line for line in lines if not re.fullmatch(r"uses: [\w/-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", line)
-    ] == []
-
-
 def test_pull_requests_can_write_nothing_and_read_no_secret() -> None:
     assert not any("secrets." in path.read_text() for path in WORKFLOWS)
     for path in WORKFLOWS:
@@ -60,9 +52,8 @@ def test_every_promised_python_is_tested() -> None:
     assert [version, *jobs["fast"]["strategy"]["matrix"]["python"]] == promised
 
 
-def test_commands_use_existing_scripts_and_no_text_of_others() -> None:
+def test_commands_use_existing_scripts() -> None:
     commands = [step["run"] for _, job in jobs() for step in job.get("steps", ()) if "run" in step]
-    assert not [command for command in commands if "${{" in command]
     named = {name for command in commands for name in re.findall(r"(?:scripts|\.ci)/\w[\w.-]*", command)}
     assert ".ci/run" in named
     assert [name for name in named if not (ROOT / name).is_file()] == []

@@ -37,14 +37,9 @@ def test_one_claim_that_does_not_hold_fails_the_benchmark(
     assert out[-1] == "claims: 2, failed: 1"
 
 
-def test_a_benchmark_that_claims_nothing_is_refused() -> None:
+def test_without_a_claim_or_a_tool_there_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="without a claim"):
         judge([])
-
-
-def test_what_cannot_run_says_why_and_is_neither_a_success_nor_a_failure(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
     assert cannot_run("no podman") == CANNOT_RUN
     assert capsys.readouterr().err == "cannot run: no podman\n"
 

@@ -3,46 +3,53 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import subprocess
+from pathlib import Path
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 
 from common import registry
 from common.collector import load_collector
-from support.rendering import CHART, ROOT, RefusedError, needs_helm, refusal, render, scenario
+from support.rendering import CHART, HELM, ROOT, RefusedError, merged, needs_helm, of_kind, render, scenario
+from support.servers.loopback import Answer, LoopbackServer, Request
 
 pytestmark = needs_helm
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 CLAIM = {"persistentVolumeClaim": {"claimName": "records"}}
 RECORDS = {"enabled": True, "volume": CLAIM}
-ROLE = {"serviceAccount": {"roleArn": "arn:aws:iam::123456789012:role/fleetgauge"}}
 LOCAL = {"volume": {"hostPath": {"path": "/var/lib/records"}}}
+PAST = {"enabled": True, "since": "7d"}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERMS = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exist"}]}]}
+SECRET = "0123456789"
 
 
 def on_nodes(*names: str, **collectors: object) -> dict[str, Any]:
     return {"daemonSet": {"enabled": True, "collectors": list(names)}, "collectors": collectors}
 
 
-def refused(*values: dict[str, Any]) -> list[str]:
-    """The reasons that Helm gives."""
-    return [line.removeprefix("- ") for line in refusal(*values) if line.startswith("- ")]
-
-
-def test_without_values_one_line_names_all_that_must_be_set() -> None:
+def refusal(*changes: dict[str, Any]) -> str:
+    """What Helm says to values that are the default example but for this."""
     with pytest.raises(RefusedError) as error:
-        render({})
-    [line] = [line for line in str(error.value).splitlines() if line.startswith("- ")]
-    for key in ("image.repository", "datadog.env", "aws.secretPrefix", "existingSecret"):
-        assert key in line
+        render(scenario("default"), *changes)
+    return str(error.value)
+
+
+def reasons(*changes: dict[str, Any]) -> dict[str, str]:
+    """The reasons that Helm gives, by the value that each names."""
+    lines = [line[2:].partition(": ") for line in refusal(*changes).splitlines() if line.startswith("- ")]
+    assert len({key for key, _, _ in lines}) == len(lines)
+    return {key: reason for key, _, reason in lines}
 
 
 @pytest.mark.parametrize(
     ("values", "key"),
     [
-        ({"shedule": "@hourly"}, "(root)"),
+        ({"shedule": "@hourly"}, ""),
         ({"image": {"tags": "1"}}, "image"),
         ({"collectors": {"wanbd": {}}}, "collectors"),
         ({"collectors": {"wandb": {"settings": {"project_names": []}}}}, "collectors.wandb.settings"),
@@ -52,10 +59,7 @@ def test_without_values_one_line_names_all_that_must_be_set() -> None:
         ({"timeout": "2m"}, "timeout"),
         ({"securityContext": {"fsGroup": 1}}, "securityContext"),
         ({"shards": 65}, "shards"),
-        ({"schedule": "every hour"}, "schedule"),
-        ({"schedule": ""}, "schedule"),
-        ({"schedule": "60 * * * *"}, "schedule"),
-        ({"schedule": "*/0 * * * *"}, "schedule"),
+        *(({"schedule": text}, "schedule") for text in ("every hour", "", "60 * * * *", "*/0 * * * *")),
         ({"schedule": "0 24 * * *"}, "schedule"),
         ({"collectors": {"wandb": {"schedule": "@reboot"}}}, "collectors.wandb.schedule"),
         ({"dashboards": {"schedule": "daily"}}, "dashboards.schedule"),
@@ -92,182 +96,201 @@ def test_without_values_one_line_names_all_that_must_be_set() -> None:
     ],
 )
 def test_schema_names_unknown_keys_and_wrong_forms(values: dict[str, Any], key: str) -> None:
-    assert [line for line in refused(values) if line.startswith(f"{key}: ")]
+    wrong = merged(merged(DEFAULTS, scenario("default")), values)
+    found = {
+        ".".join(map(str, error.path)) for error in jsonschema.Draft7Validator(SCHEMA).iter_errors(wrong)
+    }
+    assert key in found
 
 
-@pytest.mark.parametrize(
-    ("values", "key", "fix"),
-    [
-        ({"image": {"tag": "latest"}}, "image.tag", "leave it empty"),
-        ({"existingSecret": "keys"}, "existingSecret", "aws.secretPrefix"),
-        ({"aws": {"region": ""}}, "aws.region", "region"),
-        (
-            {
-                "aws": {"region": "", "secretPrefix": ""},
-                "existingSecret": "keys",
-                "collectors": {"xenna": {"enabled": True, "settings": {"paths": ["s3://bucket/a"]}}},
-            },
-            "aws.region",
-            "records",
-        ),
-        ({"collectors": {"wandb": {"enabled": False}}}, "collectors", "enabled"),
-        ({"state": {"s3": "s3://bucket", "existingClaim": "claim"}}, "state", "not both"),
-        ({"state": {"existingClaim": "claim"}, "shards": 2}, "state.existingClaim", "state.s3"),
-        (
-            {
-                "state": {"existingClaim": "claim"},
-                "collectors": {"xenna": {**RECORDS, "schedule": "*/20 * * * *"}},
-            },
-            "state.existingClaim",
-            "state.s3",
-        ),
-        ({"state": {"existingClaim": "claim"}, **on_nodes("xenna", xenna=LOCAL)}, "state.existingClaim", ""),
-        ({**ROLE, "aws": {"podIdentity": True}}, "aws.podIdentity", "serviceAccount.roleArn"),
-        ({"serviceAccount": {"create": False, "annotations": {"a": "b"}}}, "serviceAccount", "annotate"),
-        ({"proxy": {"url": "http://proxy:3128", "existingSecret": "p"}}, "proxy", "not both"),
-        ({"datadog": {"url": "http://intake:8080"}}, "datadog.url", "datadog.allowPlainHttp: intake:8080"),
-        (
-            {"datadog": {"url": "http://intake:8080", "allowPlainHttp": "intake:8081"}},
-            "datadog.url",
-            "datadog.allowPlainHttp",
-        ),
-        ({"aws": {"endpointUrl": "http://localhost.example"}}, "aws.endpointUrl", "https"),
-        (
-            {"collectors": {"wandb": {"settings": {"base_url": "http://wandb"}}}},
-            "collectors.wandb.settings.base_url",
-            "datadog.allowPlainHttp: wandb",
-        ),
-        ({"backfill": {"enabled": True}}, "backfill.since", "7d"),
-        ({"backfill": {"enabled": True, "since": "7d", "slices": 2}}, "backfill.slices", "until"),
-        (
-            {"backfill": {"enabled": True, "since": "7d", "collectors": ["xenna"]}},
-            "collectors.xenna.volume",
-            "volume",
-        ),
-        ({"dashboards": {"enabled": True}}, "dashboards.appKeySecret.name", "application key"),
-        ({"shards": 2, "collectors": {"host": {"enabled": True}}}, "shards", "collectors.wandb.schedule"),
-        (
-            {"shards": 2, "collectors": {"xenna": RECORDS, "wandb": {"enabled": False}}},
-            "shards",
-            "collectors.wandb",
-        ),
-        ({"collectors": {"data_plane": {"enabled": True}}}, "collectors.data_plane.volume", "volume"),
-        (
-            {"collectors": {"xenna": {"enabled": True, "settings": {"paths": ["s3://bucket/a", "/b"]}}}},
-            "collectors.xenna.volume",
-            "volume",
-        ),
-        ({"collectors": {"xenna": {**LOCAL, "enabled": True}}}, "collectors.xenna.volume", "daemonSet.coll"),
-        ({"collectors": {"wandb": {"timeout": 60}}}, "collectors.wandb.timeout", "collectors.wandb.schedule"),
-        ({"timeout": 780}, "timeout", "800 s"),
-        ({"schedule": "* * * * *"}, "timeout", "40 s"),
-        ({"schedule": "*/5 8-18 * * 1-5", "timeout": 180}, "timeout", "200 s"),
-        (
-            {"collectors": {"wandb": {"schedule": "7 * * * *", "timeout": 3500}}},
-            "collectors.wandb.timeout",
-            "3500 s",
-        ),
-        (
-            {"timeout": 380, "collectors": {"xenna": RECORDS, "data_plane": RECORDS}},
-            "timeout",
-            "data_plane, wandb, xenna",
-        ),
-        ({"schedule": "7 * * * *", "collectors": {"xenna": RECORDS}}, "schedule", "25 minutes"),
-        ({"schedule": "@weekly", "collectors": {"xenna": RECORDS}}, "schedule", "25 minutes"),
-        (
-            on_nodes("xenna", xenna=LOCAL)
-            | {"daemonSet": {"enabled": True, "every": "26m", "collectors": ["xenna"]}},
-            "daemonSet.every",
-            "25 minutes",
-        ),
-        (
-            on_nodes("host", host={"enabled": True, "settings": {"gpu_uuid": True}}),
-            "collectors.host.enabled",
-            "DaemonSet",
-        ),
-        (on_nodes("xenna"), "collectors.xenna.volume", "hostPath"),
-        (on_nodes("xenna", xenna={"volume": CLAIM}), "collectors.xenna.volume", "hostPath"),
-        (
-            on_nodes("xenna", xenna={"volume": {"nfs": {"server": "nfs", "path": "/a"}}}),
-            "collectors.xenna.volume",
-            "hostPath",
-        ),
-        (
-            on_nodes("xenna", xenna={**LOCAL, "settings": {"paths": ["s3://bucket/a"]}}),
-            "collectors.xenna.settings.paths",
-            "collectors.xenna.enabled",
-        ),
-        (
-            {
-                **on_nodes("xenna", xenna=LOCAL),
-                "backfill": {"enabled": True, "since": "7d", "collectors": ["xenna"]},
-            },
-            "collectors.xenna.volume",
-            "hostPath",
-        ),
-        (
-            {"daemonSet": {"enabled": True, "hostRoot": True}}
-            | {"collectors": {"host": {"settings": {"root": "/node"}}}},
-            "extraEnv",
-            "FLEETGAUGE_HOST_ROOT",
-        ),
-        ({"extraEnv": [{"name": "DD_ENV", "value": "x"}]}, "extraEnv", "DD_ENV"),
-        ({"extraVolumes": [{"name": "tmp", "emptyDir": {}}]}, "extraVolumes", "tmp"),
-        ({"resources": {"limits": {"memory": "100Mi"}}}, "resources", "memory (100Mi)"),
-        (
-            {"resources": {"requests": {"cpu": "1500m"}, "limits": {"cpu": 1}}},
-            "resources",
-            "cpu (1)",
-        ),
-        (
-            {"daemonSet": {"enabled": True, "resources": {"limits": {"memory": "0.05Gi"}}}},
-            "daemonSet.resources",
-            "memory",
-        ),
-        (
-            {
-                "backfill": {
-                    "enabled": True,
-                    "since": "7d",
-                    "resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1G"}},
-                }
-            },
-            "backfill.resources",
-            "memory",
-        ),
-    ],
-)
-def test_templates_name_the_value_and_its_fix(values: dict[str, Any], key: str, fix: str) -> None:
-    [line] = refused(values)
-    assert line.startswith(f"{key}: ")
-    assert fix in line
+def test_helm_applies_the_schema_and_names_the_values() -> None:
+    changes = {"shedule": "@hourly", "shards": 65, "daemonSet": {"every": "0m"}}
+    assert {"(root)", "shards", "daemonSet.every"} <= set(reasons(changes))
 
 
-def test_all_that_is_wrong_is_reported_at_once() -> None:
-    assert len(refused({"image": {"tag": "latest"}, "aws": {"region": ""}})) == 2
+S3_PATH = {"settings": {"paths": ["s3://bucket/a"]}}
+BROKEN: list[tuple[dict[str, Any], dict[str, str]]] = [  # values, and of each reason its value and the fix
+    (
+        {
+            "image": {"tag": "latest"},
+            "existingSecret": "keys",
+            "aws": {"region": "", "podIdentity": True},
+            "serviceAccount": {"roleArn": "arn:aws:iam::123456789012:role/fleetgauge"},
+            "state": {"s3": "s3://bucket", "existingClaim": "claim"},
+            "proxy": {"url": "http://proxy:3128", "existingSecret": "p"},
+            "dashboards": {"enabled": True},
+            "backfill": {"enabled": True},
+            "collectors": {"data_plane": {"enabled": True}, "gpu_memory": {"timeout": 60}},
+            "extraEnv": [{"name": "WANDB_API_KEY", "value": SECRET}],
+        },
+        {
+            "image.tag": "leave it empty",
+            "existingSecret": "aws.secretPrefix",
+            "aws.region": "region",
+            "aws.podIdentity": "serviceAccount.roleArn",
+            "state": "not both",
+            "proxy": "not both",
+            "dashboards.appKeySecret.name": "application key",
+            "backfill.since": "7d",
+            "collectors.data_plane.volume": "volume",
+            "collectors.gpu_memory.timeout": "collectors.gpu_memory.schedule",
+            "extraEnv": "WANDB_API_KEY",
+        },
+    ),
+    (
+        {
+            "datadog": {"url": "http://intake:8080", "allowPlainHttp": "intake:8081"},
+            "aws": {"endpointUrl": "http://localhost.example"},
+            "collectors": {
+                "wandb": {"settings": {"base_url": "http://wandb"}},
+                "xenna": {"enabled": True, "settings": {"paths": ["s3://bucket/a", "/b"]}},
+            },
+            "serviceAccount": {"create": False, "annotations": {"a": "b"}},
+            "backfill": {**PAST, "slices": 2},
+            "shards": 2,
+            "state": {"existingClaim": "claim"},
+        },
+        {
+            "datadog.url": "datadog.allowPlainHttp: intake:8080",
+            "aws.endpointUrl": "https",
+            "collectors.wandb.settings.base_url": "datadog.allowPlainHttp: wandb",
+            "collectors.xenna.volume": "volume",
+            "serviceAccount": "annotate",
+            "backfill.slices": "until",
+            "shards": "collectors.wandb.schedule",
+            "state.existingClaim": "state.s3",
+        },
+    ),
+    (
+        {
+            "aws": {"region": "", "secretPrefix": ""},
+            "existingSecret": "keys",
+            "shards": 2,
+            "collectors": {"wandb": {"enabled": False}, "xenna": {"enabled": True, **S3_PATH}},
+            "backfill": {**PAST, "collectors": ["gpu_memory"]},
+        },
+        {"aws.region": "records", "shards": "collectors.wandb", "collectors.gpu_memory.volume": "volume"},
+    ),
+    ({"collectors": {"wandb": {"enabled": False}}}, {"collectors": "enabled"}),
+    (
+        {
+            "state": {"existingClaim": "claim"},
+            "collectors": {"xenna": {**RECORDS, "schedule": "*/20 * * * *"}},
+            "timeout": 780,
+        },
+        {"state.existingClaim": "state.s3", "timeout": "800 s"},
+    ),
+    (
+        {
+            "schedule": "* * * * *",
+            "state": {"existingClaim": "claim"},
+            "collectors": {"xenna": {**LOCAL, "enabled": True}, "gpu_memory": LOCAL},
+            "daemonSet": {"enabled": True, "every": "26m", "collectors": ["gpu_memory"]},
+        },
+        {
+            "state.existingClaim": "",
+            "timeout": "40 s",
+            "collectors.xenna.volume": "daemonSet.collectors",
+            "daemonSet.every": "25 minutes",
+        },
+    ),
+    (
+        {
+            "schedule": "*/5 8-18 * * 1-5",
+            "timeout": 180,
+            "collectors": {"wandb": {"schedule": "7 * * * *", "timeout": 3500}, "xenna": RECORDS},
+        },
+        {"timeout": "200 s", "collectors.wandb.timeout": "3500 s"},
+    ),
+    (
+        {"timeout": 380, "collectors": {"xenna": RECORDS, "data_plane": RECORDS}},
+        {"timeout": "data_plane, wandb, xenna"},
+    ),
+    ({"schedule": "7 * * * *", "collectors": {"xenna": RECORDS}}, {"schedule": "25 minutes"}),
+    ({"schedule": "@weekly", "collectors": {"xenna": RECORDS}}, {"schedule": "25 minutes"}),
+    (
+        on_nodes(
+            *("host", "xenna", "gpu_memory", "data_plane"),
+            host={"enabled": True, "settings": {"gpu_uuid": True}},
+            gpu_memory={"volume": CLAIM},
+            data_plane={**LOCAL, **S3_PATH},
+        ),
+        {
+            "collectors.host.enabled": "DaemonSet",
+            "collectors.xenna.volume": "hostPath",
+            "collectors.gpu_memory.volume": "hostPath",
+            "collectors.data_plane.settings.paths": "collectors.data_plane.enabled",
+        },
+    ),
+    (
+        on_nodes(
+            "xenna", "gpu_memory", xenna=LOCAL, gpu_memory={"volume": {"nfs": {"server": "a", "path": "/"}}}
+        )
+        | {"backfill": {**PAST, "collectors": ["xenna"]}},
+        {"collectors.xenna.volume": "hostPath", "collectors.gpu_memory.volume": "hostPath"},
+    ),
+    # What a pod itself shows to be wrong is named alone.
+    (
+        {
+            "daemonSet": {"enabled": True, "hostRoot": True},
+            "collectors": {"host": {"settings": {"root": "/node"}}},
+        },
+        {"extraEnv": "FLEETGAUGE_HOST_ROOT"},
+    ),
+    ({"extraEnv": [{"name": "DD_ENV", "value": "x"}]}, {"extraEnv": "DD_ENV"}),
+    ({"extraVolumes": [{"name": "tmp", "emptyDir": {}}]}, {"extraVolumes": "tmp"}),
+    ({"resources": {"limits": {"memory": "100Mi"}}}, {"resources": "memory (100Mi)"}),
+    ({"resources": {"requests": {"cpu": "1500m"}, "limits": {"cpu": 1}}}, {"resources": "cpu (1)"}),
+    (
+        {"daemonSet": {"enabled": True, "resources": {"limits": {"memory": "0.05Gi"}}}},
+        {"daemonSet.resources": "memory"},
+    ),
+    (
+        {"backfill": {**PAST, "resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1G"}}}},
+        {"backfill.resources": "memory"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "expected"), BROKEN)
+def test_templates_name_each_wrong_value_and_its_fix(
+    values: dict[str, Any], expected: dict[str, str]
+) -> None:
+    found = reasons(values)
+    assert set(found) == set(expected)
+    for key, fix in expected.items():
+        assert fix in found[key]
+
+
+def test_without_values_one_line_names_all_that_must_be_set() -> None:
+    with pytest.raises(RefusedError) as error:
+        render({})
+    [line] = [line for line in str(error.value).splitlines() if line.startswith("- ")]
+    for key in ("image.repository", "datadog.env", "aws.secretPrefix", "existingSecret"):
+        assert key in line
 
 
 @pytest.mark.parametrize(
     "values",
     [
-        {"collectors": {"wandb": {"settings": {"api_key": "0123456789"}}}},
-        {"collectors": {"wandb": {"settings": {"base_url": "https://user:0123456789@wandb.example.com"}}}},
-        {"datadog": {"url": "https://user:0123456789@intake.example.com"}},
-        {"proxy": {"url": "http://user:0123456789@proxy:3128"}},
-        {"extraEnv": [{"name": "WANDB_API_KEY", "value": "0123456789"}]},
-        {"extraEnv": [{"name": "aws_secret_access_key", "value": "0123456789"}]},
-        {"extraEnv": [{"name": "AWS_SESSION_TOKEN", "value": "0123456789"}]},
+        {
+            "collectors": {"wandb": {"settings": {"api_key": SECRET}}},
+            "datadog": {"url": f"https://user:{SECRET}@intake.example.com"},
+            "proxy": {"url": f"http://user:{SECRET}@proxy:3128"},
+        },
+        {"collectors": {"wandb": {"settings": {"base_url": f"https://user:{SECRET}@wandb.example.com"}}}},
+        {"extraEnv": [{"name": "aws_secret_access_key", "value": SECRET}]},
+        {"extraEnv": [{"name": "AWS_SESSION_TOKEN", "value": SECRET}]},
     ],
 )
 def test_value_with_a_secret_is_refused_without_repeating_it(values: dict[str, Any]) -> None:
-    assert "0123456789" in json.dumps(values)
-    assert "0123456789" not in "\n".join(refusal(values))
+    assert SECRET not in refusal(values)
 
 
 def test_backfill_and_nodes_offer_only_collectors_that_can_run_there() -> None:
-    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))["properties"]
+    known = SCHEMA["properties"]
     found = {
-        key: schema[key]["properties"]["collectors"]["items"]["enum"] for key in ("backfill", "daemonSet")
+        key: known[key]["properties"]["collectors"]["items"]["enum"] for key in ("backfill", "daemonSet")
     }
     assert found["backfill"] == [name for name in registry.names() if load_collector(name).has_history]
     assert found["daemonSet"] == [name for name in registry.names() if name != "wandb"]
@@ -275,25 +298,25 @@ def test_backfill_and_nodes_offer_only_collectors_that_can_run_there() -> None:
 
 def test_value_of_0_2_0_exists_or_is_refused_with_its_replacement() -> None:
     old = json.loads((ROOT / "tests" / "data" / "chart-0.2.0.json").read_text(encoding="utf-8"))["values"]
-    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     replacements = yaml.safe_load((CHART / "files" / "removed.yaml").read_text(encoding="utf-8"))
-    removed = [path for path in old if not exists(values, path.split("."))]
-    assert {"timeZone", "backfill.again", "checkpoints.s3", "collectors.xenna.step"} <= {*removed}
     changes: dict[str, Any] = {}
+    removed = [path.split(".") for path in old if not exists(path.split("."))]
     for path in removed:
-        *parents, key = path.split(".")
-        section = changes
-        for parent in parents:
-            section = section.setdefault(parent, {})
-        section[key] = 1
-    lines = dict(line.split(": ", 1) for line in refused(changes))
+        value: object = 1
+        for key in reversed(path):
+            value = {key: value}
+        changes = merged(changes, value)  # type: ignore[arg-type]
+    lines = reasons(changes)
+    assert {"timeZone", "backfill.again", "checkpoints", "collectors.xenna.step"} <= set(lines)
     for path in removed:
-        [reason] = [lines[key] for key in prefixes(path) if key in lines]
+        prefixes = [".".join(path[:length]) for length in range(1, len(path) + 1)]
+        [reason] = [lines[key] for key in prefixes if key in lines]
         assert reason.removeprefix("removed; ") in replacements.values()
 
 
-def exists(values: object, keys: list[str]) -> bool:
+def exists(keys: list[str]) -> bool:
     """Whether a value, or a map that holds any keys, is at this path."""
+    values = DEFAULTS
     for key in keys:
         if not isinstance(values, dict) or key not in values:
             return False
@@ -301,26 +324,58 @@ def exists(values: object, keys: list[str]) -> bool:
     return True
 
 
-def prefixes(path: str) -> Iterator[str]:
-    keys = path.split(".")
-    yield from (".".join(keys[:length]) for length in range(1, len(keys) + 1))
-
-
 def test_missing_section_is_named_or_does_no_harm() -> None:
     """As `backfill:` is with all its lines commented out: Helm then forgets the defaults."""
-    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            try:
-                documents = render(scenario("default"), {key: None})
-            except RefusedError as error:
-                documents, reason = [], str(error)
-            assert documents or f"- (root): {key} is required" in reason
+    maps = [key for key, value in DEFAULTS.items() if isinstance(value, dict) and value]
+    required = [key for key in maps if key in SCHEMA["required"]]
+    text = refusal(dict.fromkeys(required))
+    assert all(f"{key} is required" in text for key in required)
+    assert render(scenario("default"), {key: None for key in maps if key not in required})
 
 
-@pytest.mark.parametrize("name", registry.names())
-def test_collector_set_to_null_is_one_that_is_not_enabled(name: str) -> None:
-    past = {"backfill": {"enabled": True, "since": "7d", "collectors": ["wandb"]}}
-    documents = render(scenario("default"), past, {"collectors": {name: None}})
-    runs = [document for document in documents if document["kind"] == "CronJob"]
-    assert bool(runs) is (name != "wandb")
+def test_collector_set_to_null_is_one_that_is_not_enabled() -> None:
+    past = {"backfill": {**PAST, "collectors": ["wandb"]}}
+    for names, number in (({*registry.names()} - {"wandb"}, 1), (["wandb"], 0)):
+        documents = render(scenario("default"), past, {"collectors": dict.fromkeys(names)})
+        assert len(of_kind(documents, "CronJob")) == number
+
+
+class Namespace(LoopbackServer[Request]):
+    """As much of an API server as Helm needs to look up a namespace, which enforces a Pod Security level."""
+
+    request_type = Request
+    level = ""
+
+    def respond(self, request: Request) -> Answer:
+        resource = {"name": "namespaces", "kind": "Namespace", "namespaced": False, "verbs": ["get"]}
+        labels = {"pod-security.kubernetes.io/enforce": self.level} if self.level else {}
+        answers: dict[str, object] = {
+            "/version": {"major": "1", "minor": "36", "gitVersion": "v1.36.0"},
+            "/api": {"kind": "APIVersions", "versions": ["v1"]},
+            "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
+            "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": [resource]},
+            "/api/v1/namespaces/monitoring": {
+                "kind": "Namespace",
+                "apiVersion": "v1",
+                "metadata": {"name": "monitoring", "labels": labels},
+            },
+        }
+        found = answers.get(request.path)
+        return Answer.json(200, found) if found else Answer(404)
+
+
+@pytest.mark.parametrize(("level", "refused"), [("privileged", False), ("", False), ("baseline", True)])
+def test_namespace_that_forbids_hostpath_is_refused(tmp_path: Path, level: str, refused: bool) -> None:
+    values = str(CHART / "ci" / "node-records-values.yaml")
+    command = [str(HELM), "template", "a", str(CHART), "--values", values, "--namespace", "monitoring"]
+    with Namespace() as server:
+        server.level = level
+        command += ["--dry-run=server", "--kube-apiserver", server.url]
+        environment = {"HOME": str(tmp_path)}  # where it caches what a server says
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    expected = (
+        "- collectors.gpu_memory.volume.hostPath, collectors.data_plane.volume.hostPath: the namespace "
+        "monitoring enforces Pod Security `baseline`"
+    )
+    assert (expected in ran.stderr) is refused
+    assert (ran.returncode != 0) is refused, ran.stderr

@@ -1,27 +1,42 @@
-"""Every example of values: it lints, it is valid Kubernetes, and it renders to exactly what is on file."""
+"""Every example of values: its golden file, and what must be true of the objects of any release."""
 
 from __future__ import annotations
 
-import base64
 import json
+import math
 import re
 import subprocess
-import sys
+from collections.abc import Iterator
 
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
+from yamllint import linter  # type: ignore[import-untyped]
+from yamllint.config import YamlLintConfig  # type: ignore[import-untyped]
 
+from common import registry
+from common.cli.arguments import parser
+from common.cli.supervise import AT_ONCE, GRACE
+from common.run.run import REPORT_TIMEOUT
+from fleetgauge import __version__
+from support.cron import interval
 from support.rendering import (
     CHART,
     GOLDEN,
+    GOLDEN_VERSION,
     HELM,
     ROOT,
     SCENARIOS,
     Document,
+    container,
+    example,
     golden_chart,
     kind_of,
     needs_helm,
+    notes,
+    of_kind,
+    parsed,
+    pod_templates,
     render,
     rendered_text,
     scenario,
@@ -29,34 +44,66 @@ from support.rendering import (
 
 pytestmark = needs_helm
 MIN_VERSION, NEWEST = "1.27", "1.37"
+ALLOWED_VOLUMES = {
+    *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral"),
+    *("persistentVolumeClaim", "projected", "secret"),
+}
+ENUMS = {  # which the schemas of Kubernetes do not name
+    "concurrencyPolicy": {"Allow", "Forbid", "Replace"},
+    "imagePullPolicy": {"Always", "IfNotPresent", "Never"},
+    "restartPolicy": {"Always", "Never", "OnFailure"},
+    "completionMode": {"Indexed", "NonIndexed"},
+    "fsGroupChangePolicy": {"Always", "OnRootMismatch"},
+    "effect": {"NoExecute", "NoSchedule", "PreferNoSchedule"},
+    "action": {"Count", "FailIndex", "FailJob", "Ignore"},
+    "operator": {"Equal", "Exists", "In", "NotIn"},
+    "protocol": {"TCP", "UDP", "SCTP"},
+}
+examples = pytest.mark.parametrize("name", SCENARIOS)
 
 
-def of_kubernetes(documents: list[Document]) -> list[Document]:
-    """All but the objects that an operator of the cluster has to know."""
-    return [document for document in documents if not document["apiVersion"].startswith("external-secrets.")]
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
+@examples
 def test_scenario_renders_to_its_golden_file(name: str) -> None:
-    golden = list(yaml.safe_load_all((GOLDEN / f"{name}.yaml").read_text(encoding="utf-8")))
-    assert render(scenario(name), chart=golden_chart()) == golden, (
-        "right as it is? run tests/support/rendering.py and read its diff"
-    )
+    assert len([*GOLDEN.glob("*")]) == len(SCENARIOS)
+    golden = parsed((GOLDEN / f"{name}.yaml").read_text(encoding="utf-8"))
+    assert example(name) == golden, "right as it is? run tests/support/rendering.py and read its diff"
 
 
-def test_every_scenario_has_a_golden_file() -> None:
-    assert sorted(path.stem for path in GOLDEN.glob("*")) == SCENARIOS
-    assert len(SCENARIOS) == 10
-
-
-@pytest.mark.parametrize("version", [MIN_VERSION, NEWEST])
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_each_object_is_valid_in_the_oldest_and_newest_kubernetes(name: str, version: str) -> None:
-    for document in of_kubernetes(render(scenario(name), kubernetes=version)):
+def validate(document: Document, version: str) -> None:
+    """Against the schema of a version; objects that an operator of the cluster has to know have none."""
+    if not document["apiVersion"].startswith("external-secrets."):
         assert kubernetes_validate.validate(document, version, strict=True) == version
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@examples
+def test_each_object_is_valid_in_the_oldest_and_newest_kubernetes(name: str) -> None:
+    for version in (MIN_VERSION, NEWEST):
+        for document in example(name, version if name == "shards" else ""):  # which alone depends on it
+            validate(document, version)
+            for key, value in walk(document):
+                assert key not in ENUMS or value in ENUMS[key], key
+    with pytest.raises(kubernetes_validate.ValidationError):
+        validate({**document, "unknown": 1}, NEWEST)
+
+
+def walk(value: object) -> Iterator[tuple[str, object]]:
+    """Every key and value of a document, however deep."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key, inner
+            yield from walk(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from walk(inner)
+
+
+@examples
+def test_rendered_yaml_passes_yamllint(name: str) -> None:
+    text = rendered_text(json.dumps(scenario(name)), chart=golden_chart())
+    assert list(linter.run(text, YamlLintConfig(file=str(ROOT / ".yamllint.yaml")))) == []
+
+
+@pytest.mark.parametrize("name", ["existing-secret", "platform"])
 def test_names_of_digits_stay_strings(name: str) -> None:
     numbers = {
         "fullnameOverride": "1",
@@ -65,71 +112,152 @@ def test_names_of_digits_stay_strings(name: str) -> None:
         "serviceAccount": {"name": "4"},
         "priorityClassName": "5",
     }
-    if "existingSecret" in scenario(name):
+    if name == "existing-secret":
         numbers |= {"existingSecret": "6", "proxy": {"existingSecret": "7"}, "state": {"existingClaim": "8"}}
-    for document in of_kubernetes(render(scenario(name), numbers, release="123", namespace="456")):
-        assert kubernetes_validate.validate(document, NEWEST, strict=True) == NEWEST
-        assert isinstance(document["metadata"]["namespace"], str)
-        assert all(isinstance(text, str) for text in document["metadata"]["labels"].values())
+    for document in render(scenario(name), numbers, release="123", namespace="456"):
+        validate(document, NEWEST)
+        labels = document["metadata"].get("labels", {})
+        assert all(isinstance(text, str) for text in (document["metadata"]["namespace"], *labels.values()))
 
 
-def test_the_oldest_and_newest_kubernetes_are_those_that_the_chart_names() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    assert chart["kubeVersion"] == f">={MIN_VERSION}.0-0"
-    assert f"Kubernetes {MIN_VERSION} to {NEWEST}" in (CHART / "README.md").read_text(encoding="utf-8")
+def against_restricted(pod: Document) -> Iterator[str]:
+    """What Pod Security `restricted` would refuse in a pod with one container."""
+    if any(pod.get(key) for key in ("hostNetwork", "hostPID", "hostIPC")):
+        yield "namespaces of the host"
+    for volume in pod.get("volumes", []):
+        if not set(volume) - {"name"} <= ALLOWED_VOLUMES:
+            yield f"volume {volume}"
+    both = pod.get("securityContext", {}) | container({"spec": pod}).get("securityContext", {})
+    if both.get("runAsNonRoot") is not True or not both.get("runAsUser", 1):
+        yield "root"
+    if both.get("seccompProfile", {}).get("type") not in {"RuntimeDefault", "Localhost"}:
+        yield "seccomp"
+    if both.get("allowPrivilegeEscalation") is not False or both.get("privileged"):
+        yield "privileges"
+    capabilities = both.get("capabilities", {})
+    if "ALL" not in capabilities.get("drop", []) or set(capabilities.get("add", [])) - {"NET_BIND_SERVICE"}:
+        yield "capabilities"
+    ports = [port for each in pod["containers"] for port in each.get("ports", [])]
+    if both.get("sysctls") or both.get("procMount") or any("hostPort" in port for port in ports):
+        yield "ports of the host, sysctls or proc"
 
 
-def test_validator_refuses_an_unknown_field() -> None:
-    [document, *_] = render(scenario("default"))
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate({**document, "unknown": 1}, NEWEST, strict=True)
+@examples
+def test_every_pod_satisfies_pod_security_restricted_and_more(name: str) -> None:
+    for template in pod_templates(example(name)).values():
+        pod = template["spec"]
+        mounted = [volume for volume in pod["volumes"] if {"hostPath", "nfs"} & {*volume}]
+        assert name in {"node-records", "schedules"} or mounted == [], "which need less restricted namespaces"
+        others = [volume for volume in pod["volumes"] if volume not in mounted]
+        for each in [*pod["containers"], *pod.get("initContainers", [])]:
+            assert list(against_restricted({**pod, "containers": [each], "volumes": others})) == []
+            assert each["securityContext"]["readOnlyRootFilesystem"] is True
+        assert {pod["securityContext"][key] for key in ("runAsUser", "runAsGroup", "fsGroup")} == {10001}
+        assert pod["automountServiceAccountToken"] is pod["enableServiceLinks"] is False
+        assert {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}} in pod["volumes"]
+        assert {"name": "tmp", "mountPath": "/tmp"} in container(template)["volumeMounts"]  # noqa: S108
+        assert container(template)["resources"]["limits"]["memory"] in {"128Mi", "384Mi"}
 
 
-def test_helm_lint_without_values_passes() -> None:
-    command = [str(HELM), "lint", "charts/fleetgauge"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert ran.returncode == 0, ran.stdout
-    assert not re.search(r"\[(WARNING|ERROR)\]|recommended", ran.stdout)
+def test_weak_security_context_violates_pod_security() -> None:
+    weak = {
+        "podSecurityContext": {"runAsNonRoot": False, "seccompProfile": {"type": "Unconfined"}},
+        "securityContext": {"allowPrivilegeEscalation": True, "capabilities": {"drop": ["CHOWN"]}},
+        "extraVolumes": [{"name": "etc", "hostPath": {"path": "/etc"}}],
+    }
+    for template in pod_templates(render(scenario("default"), weak)).values():
+        assert len(list(against_restricted(template["spec"]))) == 5
 
 
-def test_chart_metadata_is_complete() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    kind, _, content = chart["icon"].partition(",")
-    assert kind == "data:image/svg+xml;base64"
-    assert base64.b64decode(content).startswith(b'<svg xmlns="http://www.w3.org/2000/svg" ')
-    changes = yaml.safe_load(chart["annotations"]["artifacthub.io/changes"])
-    assert {change["kind"] for change in changes} <= {"added", "changed", "fixed", "removed", "security"}
-    assert {tuple(sorted(change)) for change in changes} == {("description", "kind")}
-    licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
-    assert licence.startswith(chart["annotations"]["artifacthub.io/license"])
+@examples
+def test_deadline_of_a_run_is_after_its_timeouts_and_before_the_next_run(name: str) -> None:
+    for cron in of_kind(example(name), "CronJob"):
+        if cron["metadata"]["labels"]["app.kubernetes.io/component"] == "dashboards":
+            continue
+        job = cron["spec"]["jobTemplate"]["spec"]
+        arguments = container(job["template"])["args"]
+        [timeout] = [float(text.partition("=")[2]) for text in arguments if text.startswith("--timeout=")]
+        names = [text for text in arguments if not text.startswith("--")]
+        longest = math.ceil(len(names) / AT_ONCE) * (timeout + GRACE) + len(names) * REPORT_TIMEOUT
+        ended = job["activeDeadlineSeconds"] + job["template"]["spec"]["terminationGracePeriodSeconds"]
+        assert longest < job["activeDeadlineSeconds"] < ended < interval(cron["spec"]["schedule"])
+        assert cron["spec"]["concurrencyPolicy"] == "Forbid"
+        assert 10 <= cron["spec"]["startingDeadlineSeconds"] < interval(cron["spec"]["schedule"])
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_rendered_yaml_passes_yamllint(name: str) -> None:
-    values = (CHART / "ci" / f"{name}-values.yaml").read_text(encoding="utf-8")
-    linter = [
-        sys.executable,
-        "-m",
-        "yamllint",
-        "--strict",
-        "--config-file",
-        str(ROOT / ".yamllint.yaml"),
-        "-",
-    ]
-    ran = subprocess.run(linter, input=rendered_text(values), capture_output=True, text=True, check=False)
-    assert (ran.stdout, ran.returncode) == ("", 0)
+@examples
+def test_every_object_has_the_standard_labels_and_its_namespace(name: str) -> None:
+    labels = {
+        "app.kubernetes.io/name": "fleetgauge",
+        "app.kubernetes.io/instance": "fleetgauge",
+        "app.kubernetes.io/managed-by": "Helm",
+        "app.kubernetes.io/version": GOLDEN_VERSION,
+        "helm.sh/chart": f"fleetgauge-{GOLDEN_VERSION}",
+    }
+    for document in example(name):
+        assert document["metadata"]["namespace"] == "monitoring"
+        assert (
+            document["kind"] == "ExternalSecret" or labels.items() <= document["metadata"]["labels"].items()
+        )
 
 
-def test_examples_of_the_page_about_deploying_are_releases() -> None:
+@examples
+def test_command_line_accepts_the_arguments_of_every_pod(name: str) -> None:
+    for key, template in pod_templates(example(name)).items():
+        if "command" not in container(template):
+            options = parser().parse_args(container(template)["args"])
+            assert set(options.names) <= set(registry.names())
+            assert options.check if key.startswith("Test/") else options.push
+
+
+@examples
+def test_notes_name_objects_of_the_release(name: str) -> None:
+    found = {f"{each['kind'].lower()}/{each['metadata']['name']}": each for each in example(name)}
+    text = notes(name)
+    named = set(re.findall(r"(?:cronjob|daemonset|job)/[a-z][\w-]*", text))
+    assert named <= set(found)
+    assert {key for key in found if key.startswith("daemonset/")} <= named
+    components = {
+        each["metadata"].get("labels", {}).get("app.kubernetes.io/component") for each in found.values()
+    }
+    selected = set(re.findall(r"component=(\w+)", text))
+    assert selected == components & {"backfill", "dashboards"}
+    assert ("Pod Security" in text) is ("hostPath" in str(found))
+    kinds = {each["kind"] for each in found.values()}
+    assert ("extraPorts" in text) is ("NetworkPolicy" in kinds)
+
+
+def test_notes_give_the_commands_of_the_page_about_deploying() -> None:
     page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
-    assert len(page.split()) <= 1500
-    examples = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
-    kinds = [[kind_of(document) for document in render(yaml.safe_load(values))] for values in examples]
-    assert kinds == [
-        ["ServiceAccount", "CronJob", "Test"],
-        ["ServiceAccount", "CronJob", "Test"],
-        ["ServiceAccount", "DaemonSet", "CronJob", "Test"],
-    ]
+    found = [line.strip() for line in notes("default").splitlines() if line.startswith("     ")]
+    assert len(found) == 3
+    for command in found:
+        assert f"$ {command.replace('monitoring', 'fleetgauge')}\n" in page
+    assert "50000 x 8 = 400000 series" in notes("shards", {"seriesCap": 50_000})
+
+
+LONG = ["a" * 53, "team-fleetgauge-" + "b" * 37, "a" * 28 + "." + "b" * 20, "fleetgauge-" + "c" * 35]
+
+
+def test_names_of_objects_are_short_enough_for_any_release() -> None:
+    volume = {"persistentVolumeClaim": {"claimName": "records"}}
+    own = {"enabled": True, "schedule": "*/5 * * * *", "volume": volume}
+    dashboards = scenario("dashboards")["dashboards"]
+    everything = {"dashboards": dashboards, "collectors": {"gpu_memory": own, "data_plane": own}}
+    seen: set[str] = set()
+    for release in (*LONG, "a" * 52 + "b", "123", "team.fleetgauge"):
+        documents = render(scenario("platform"), everything, release=release)
+        names = [(document["kind"], document["metadata"]["name"]) for document in documents]
+        assert len(set(names)) == len(names) == 10
+        assert not seen.intersection(name for _, name in names), "two releases share no name"
+        seen.update(name for _, name in names)
+        for kind, name in names:
+            assert re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name)
+            assert len(name) <= (63 if kind == "Job" else 52)
+        for key, value in walk(documents):
+            if key in {"labels", "matchLabels"} and isinstance(value, dict):
+                for text in value.values():
+                    assert re.fullmatch(r"[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", text)
 
 
 def test_objects_of_0_2_0_keep_their_names_and_selectors() -> None:
@@ -144,6 +272,38 @@ def test_objects_of_0_2_0_keep_their_names_and_selectors() -> None:
         assert objects.items() <= found.items()
 
 
+def test_helm_lint_without_values_passes() -> None:
+    command = [str(HELM), "lint", "charts/fleetgauge"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert ran.returncode == 0, ran.stdout
+    assert not re.search(r"\[(WARNING|ERROR)\]|recommended", ran.stdout)
+
+
+def test_chart_metadata_is_complete() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["appVersion"] == chart["version"] == __version__
+    assert chart["kubeVersion"] == f">={MIN_VERSION}.0-0"
+    assert f"Kubernetes {MIN_VERSION} to {NEWEST}" in (CHART / "README.md").read_text(encoding="utf-8")
+    assert chart["icon"].startswith("data:image/svg+xml;base64,")
+    changes = yaml.safe_load(chart["annotations"]["artifacthub.io/changes"])
+    assert {change["kind"] for change in changes} <= {"added", "changed", "fixed", "removed", "security"}
+    assert {tuple(sorted(change)) for change in changes} == {("description", "kind")}
+    licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert licence.startswith(chart["annotations"]["artifacthub.io/license"])
+    assert "ci/" in (CHART / ".helmignore").read_text(encoding="utf-8").splitlines()
+
+
+def test_examples_of_the_page_about_deploying_are_releases() -> None:
+    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    kinds = [[kind_of(document) for document in render(yaml.safe_load(values))] for values in examples]
+    assert kinds == [
+        ["ServiceAccount", "CronJob", "Test"],
+        ["ServiceAccount", "CronJob", "Test"],
+        ["ServiceAccount", "DaemonSet", "CronJob", "Test"],
+    ]
+
+
 def test_readme_lists_every_value_under_its_heading() -> None:
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
     page = (CHART / "README.md").read_text(encoding="utf-8")
@@ -152,5 +312,8 @@ def test_readme_lists_every_value_under_its_heading() -> None:
         assert page[: page.index(f"| `{key}")].rpartition("\n### ")[2].splitlines()[0] == heading
 
 
-def test_the_examples_do_not_ship_with_the_chart() -> None:
-    assert "ci/" in (CHART / ".helmignore").read_text(encoding="utf-8").splitlines()
+def test_documentation_types_no_key_on_a_command_line() -> None:
+    for page in ("deploying", "secrets"):
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        assert re.search(r"--secret-string (?!file://)|--from-literal", text) is None
+        assert re.search(r"aws secretsmanager [a-z-]+ (?!--region )", text) is None

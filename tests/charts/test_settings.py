@@ -4,7 +4,6 @@ to the code that reads them."""
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from support.rendering import (
     CHART,
     Document,
     container,
+    example,
     needs_helm,
     of_kind,
     pod_templates,
@@ -42,10 +42,8 @@ def pod_of(changes: Document, kind: str = "CronJob") -> Document:
 
 def environment(template: Document) -> dict[str, str]:
     """A pod's variables as its process sees them; what is taken from elsewhere is a word."""
-    found = {}
-    for name, value in variables(template).items():
-        found[name] = value if isinstance(value, str) else "taken-from-elsewhere"
-    return found
+    found = variables(template).items()
+    return {name: value if isinstance(value, str) else "taken-from-elsewhere" for name, value in found}
 
 
 LISTS = {"group_by": ["kind", "tag:team="]}
@@ -79,25 +77,24 @@ def test_every_setting_of_a_collector_reaches_it(name: str) -> None:
     secrets = secret_variables(model)
     assert set(described) == {key for key, each in variables_of(model).items() if each not in secrets}
     examples = {key: another(key, described[key], model.model_fields[key].default) for key in described}
-    values = {
-        "enabled": True,
-        "volume": CLAIM,
-        "settings": {key: given for key, (given, _) in examples.items()},
-    }
-    others = {other: {"enabled": False} for other in registry.names()}
-    template = pod_of({"collectors": others | {name: values}})
-    settings = Configuration(environment(template), None).collector(name, model)
-    assert {key: getattr(settings, key) for key in examples} == {
-        key: seen for key, (_, seen) in examples.items()
-    }
+    given = {key: value for key, (value, _) in examples.items()}
+    others: Document = {other: {"enabled": False} for other in registry.names()}
+    others[name] = {"enabled": True, "volume": CLAIM, "settings": given}
+    settings = Configuration(environment(pod_of({"collectors": others})), None).collector(name, model)
+    assert [getattr(settings, key) for key in examples] == [seen for _, seen in examples.values()]
 
 
-def test_large_numbers_and_durations_are_passed_exactly() -> None:
-    settings = {"max_runs": 1_000_000, "window": "1h30m", "pause": 0, "assumed_gpus": 0}
+def test_large_numbers_durations_and_lists_are_passed_exactly() -> None:
+    settings = {
+        "max_runs": 1_000_000,
+        "window": "1h30m",
+        "pause": 0,
+        "gpu_prices": ["h100=2.49", "default=1.20"],
+    }
     found = variables(pod_of({"collectors": {"wandb": {"settings": settings}}}))
-    assert found["FLEETGAUGE_WANDB_MAX_RUNS"] == "1000000"
-    assert found["FLEETGAUGE_WANDB_WINDOW"] == "1h30m"
-    assert (found["FLEETGAUGE_WANDB_PAUSE"], found["FLEETGAUGE_WANDB_ASSUMED_GPUS"]) == ("0", "0")
+    names = ("MAX_RUNS", "WINDOW", "PAUSE", "GPU_PRICES")
+    expected = ["1000000", "1h30m", "0", "h100=2.49,default=1.20"]
+    assert [found[f"FLEETGAUGE_WANDB_{name}"] for name in names] == expected
 
 
 def test_a_collector_that_the_values_do_not_mention_can_be_enabled(tmp_path: Path) -> None:
@@ -115,7 +112,12 @@ def test_a_collector_that_the_values_do_not_mention_can_be_enabled(tmp_path: Pat
 def test_settings_of_a_run_reach_it() -> None:
     template = pod_of(
         {
-            "datadog": {"service": "gauge", "site": "datadoghq.eu", "url": "https://intake.example.com"},
+            "datadog": {
+                "service": "gauge",
+                "site": "datadoghq.eu",
+                "url": "https://intake.example.com",
+                "allowPlainHttp": "intake",
+            },
             "aws": {"region": "eu-west-1", "endpointUrl": "https://aws.example.com"},
             "state": {"s3": "s3://bucket/prefix"},
             "image": {"tag": "1.2.3"},
@@ -133,20 +135,9 @@ def test_settings_of_a_run_reach_it() -> None:
     assert (core.proxy.get_secret_value(), core.no_proxy) == ("http://proxy:3128", ".internal")
     assert (datadog.site, datadog.url) == ("datadoghq.eu", "https://intake.example.com")
     assert datadog.app_key is None
-
-
-def test_chart_sets_every_setting_of_a_run() -> None:
-    templates = [CHART / "templates" / name for name in ("_pod.tpl", "daemonset.yaml")]
-    pods = "".join(path.read_text(encoding="utf-8") for path in templates)
-    known = [*variables_of(CoreSettings).values(), *variables_of(DatadogSettings).values()]
-    absent = [name for name in known if not re.search(rf"\b{name}\b", pods)]
-    assert absent == ["DD_APP_KEY"], "which only a backfill and dashboards have"
-
-
-def test_gpu_prices_may_be_a_list_too() -> None:
-    settings = {"gpu_prices": ["h100=2.49", "default=1.20"]}
-    found = variables(pod_of({"collectors": {"wandb": {"settings": settings}}}))
-    assert found["FLEETGAUGE_WANDB_GPU_PRICES"] == "h100=2.49,default=1.20"
+    known = {*variables_of(CoreSettings).values(), *variables_of(DatadogSettings).values()}
+    others = [*pod_templates(example("node-records")).values(), *pod_templates(example("backfill")).values()]
+    assert known <= {name for each in (template, *others) for name in variables(each)}
 
 
 def test_only_what_is_referred_to_by_name_comes_from_the_existing_secret() -> None:
@@ -159,7 +150,7 @@ def test_only_what_is_referred_to_by_name_comes_from_the_existing_secret() -> No
 
 
 def test_from_aws_a_pod_has_the_prefix_and_no_key() -> None:
-    [template] = pod_templates(of_kind(render(scenario("default")), "CronJob")).values()
+    [template] = pod_templates(of_kind(example("default"), "CronJob")).values()
     found = variables(template)
     assert found["FLEETGAUGE_SECRET_PREFIX"] == "production/datadog/collectors"
     assert found["AWS_REGION"] == "us-east-1"
@@ -168,13 +159,7 @@ def test_from_aws_a_pod_has_the_prefix_and_no_key() -> None:
 
 @pytest.mark.parametrize("component", ["backfill", "dashboards"])
 def test_no_other_pod_has_the_application_key(component: str) -> None:
-    for template in pod_templates(render(scenario(component))).values():
-        reference = variables(template).get("DD_APP_KEY")
-        key = {"secretKeyRef": {"name": "datadog-app-key", "key": "DD_APP_KEY"}}
+    key = {"secretKeyRef": {"name": "datadog-app-key", "key": "DD_APP_KEY"}}
+    for template in pod_templates(example(component)).values():
         owner = template["metadata"]["labels"]["app.kubernetes.io/component"] == component
-        assert reference == (key if owner else None)
-
-
-def test_the_values_mention_every_collector_and_no_other() -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    assert sorted(values["collectors"]) == registry.names()
+        assert variables(template).get("DD_APP_KEY") == (key if owner else None)

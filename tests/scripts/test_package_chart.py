@@ -55,21 +55,17 @@ def test_packed_without_them_it_is_the_chart_of_the_repository(tmp_path: Path) -
     assert "home" not in yaml.safe_load(member(archive, "Chart.yaml"))
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
+def test_what_names_no_home_and_no_image_is_refused(tmp_path: Path) -> None:
+    for option, value in (
         ("--image", f"{REPOSITORY}:{__version__}"),
         ("--image", f"{REPOSITORY}@sha256:0a"),
         ("--image", f"evil\n  x: y@{DIGEST}"),
         ("--home", "https://example.com/\nversion: 9"),
         ("--home", "http://example.com/acme"),
-    ],
-)
-def test_what_names_no_home_and_no_image_is_refused(tmp_path: Path, option: str, value: str) -> None:
-    ran = package(tmp_path, option, value)
-    assert ran.returncode == 1
-    assert ran.stderr.startswith(f"{option} {value}: not ")
-    assert list(tmp_path.iterdir()) == []
+    ):
+        ran = package(tmp_path, option, value)
+        assert (ran.returncode, list(tmp_path.iterdir())) == (1, [])
+        assert ran.stderr.startswith(f"{option} {value}: not ")
 
 
 def test_a_chart_that_does_not_lint_is_not_packed(tmp_path: Path) -> None:

@@ -189,11 +189,6 @@ class Pod:
         """What podman knows of its container."""
         return self._engine.inspect("container", self.container)
 
-    @property
-    def cgroup(self) -> str:
-        """The control group of the whole pod, which outlives its container."""
-        return str(self._engine.inspect("pod", self._name)["CgroupPath"])
-
     def wait(self, seconds: float) -> int:
         """The exit code; not having ended by then is an error."""
         return int(self._engine.run("podman", "wait", self.container, timeout=seconds).stdout)

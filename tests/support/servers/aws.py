@@ -1,4 +1,4 @@
-"""Secrets Manager and S3: moto's server, behind a door of ours that counts, breaks and hooks requests.
+"""Secrets Manager and S3: moto's application, behind a door of ours that counts, breaks and hooks requests.
 
 What AWS answers is moto's business; what goes wrong on the way is planned in `faults`, for both services.
 moto keeps its state for the whole process, so two `Aws` at once are one account.
@@ -7,14 +7,13 @@ moto keeps its state for the whole process, so two `Aws` at once are one account
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from http import HTTPStatus
-from http.client import HTTPConnection
 from typing import Any
 
 import boto3
-from moto.server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.test import Client
 
 from support.servers.faults import Fault
 from support.servers.loopback import Answer, LoopbackServer, Request
@@ -26,17 +25,33 @@ SECRET_ACCESS_KEY = "test-secret-access-key"
 _HOP_BY_HOP = {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"}
 
 
+class _Moto(LoopbackServer[Request]):
+    """moto's application in this process, at an address of its own that nothing is planned for."""
+
+    request_type = Request
+
+    def __init__(self) -> None:
+        self._application = Client(DomainDispatcherApplication(create_backend_app))
+        super().__init__()
+
+    def respond(self, request: Request) -> Answer:
+        return self.call(request.method, request.target, request.body, dict(request.headers.items()))
+
+    def call(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        answer = self._application.open(target, method=method, data=body, headers=headers)
+        kept = {name: text for name, text in answer.headers if name.lower() not in _HOP_BY_HOP}
+        if method == "HEAD":
+            kept["Content-Length"] = answer.headers.get("Content-Length", "0")
+        return Answer(answer.status_code, answer.data, kept)
+
+
 class Aws(LoopbackServer[Request]):
     """A running AWS of one empty account. `requests` holds only what the code under test asked."""
 
     request_type = Request
 
     def __init__(self) -> None:
-        self._log_level = logging.getLogger("werkzeug").level
-        logging.getLogger("werkzeug").setLevel(logging.WARNING)
-        self._moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        self._moto.start()
-        self._moto_address = "{}:{}".format(*self._moto.get_host_and_port())
+        self._behind = _Moto()
         super().__init__()
         self.reset()
 
@@ -79,7 +94,7 @@ class Aws(LoopbackServer[Request]):
         iam.put_user_policy(UserName="user", PolicyName="only", PolicyDocument=json.dumps(document))
         key = iam.create_access_key(UserName="user")["AccessKey"]
         iam.close()
-        self._ask_moto("POST", "/moto-api/reset-auth", b"0", {})
+        self._behind.call("POST", "/moto-api/reset-auth", b"0", {})
         return {
             **self.environment,
             "AWS_ACCESS_KEY_ID": key["AccessKeyId"],
@@ -94,37 +109,23 @@ class Aws(LoopbackServer[Request]):
 
     def reset(self) -> None:
         """Forget secrets, buckets, users, requests, faults and hooks."""
-        self._ask_moto("POST", "/moto-api/reset-auth", b"inf", {})
-        self._ask_moto("POST", "/moto-api/reset", b"", {})
+        self._behind.call("POST", "/moto-api/reset-auth", b"inf", {})
+        self._behind.call("POST", "/moto-api/reset", b"", {})
         self.faults.clear()
         self._hooks.clear()
         self.requests.clear()
 
     def close(self) -> None:
         super().close()
-        self._moto.stop()
-        logging.getLogger("werkzeug").setLevel(self._log_level)
+        self._behind.close()
 
     def respond(self, request: Request) -> Answer:
-        return self._ask_moto(request.method, request.target, request.body, dict(request.headers.items()))
-
-    def _ask_moto(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        moto = HTTPConnection(self._moto_address)
-        try:
-            moto.request(method, target, body, headers)
-            answer = moto.getresponse()
-            content = answer.read()
-        finally:
-            moto.close()
-        kept = {name: text for name, text in answer.getheaders() if name.lower() not in _HOP_BY_HOP}
-        if method == "HEAD":
-            kept["Content-Length"] = answer.getheader("Content-Length", "0")
-        return Answer(answer.status, content, kept)
+        return self._behind.respond(request)
 
     def moto_client(self, service: Any) -> Any:  # boto3 makes its clients' classes at run time
         return boto3.client(
             service,
-            endpoint_url=f"http://{self._moto_address}",
+            endpoint_url=self._behind.url,
             region_name=REGION,
             aws_access_key_id=ACCESS_KEY_ID,
             aws_secret_access_key=SECRET_ACCESS_KEY,

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,6 @@ from support.servers.datadog import Intake, PointKey, Write
 
 pytestmark = pytest.mark.slow
 
-DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
 COLLECTORS = ["data_plane", "gpu_memory", "host", "wandb", "xenna"]
 
 GPU = "gpu:1 gpu_type:nvidia_h100_80gb_hbm3 host:gpu-node-3"
@@ -36,13 +36,30 @@ def closing(text: str) -> dict[str, list[int]]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What the demo prints, and a folder with what it writes."""
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """What the demo prints and a folder with what it writes; its servers stay until the tests are over."""
     folder = tmp_path_factory.mktemp("demo")
-    more = ["--html", str(folder / "demo.html"), "--values", str(folder / "values.json"), "--all"]
-    ran = subprocess.run([*DEMO, *more], capture_output=True, text=True, check=False, timeout=300)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout, folder
+    files = ["--html", str(folder / "demo.html"), "--values", str(folder / "values.json")]
+    with subprocess.Popen(
+        [sys.executable, str(ROOT / "scripts" / "demo.py"), *files, "--all", "--keep"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # Tests that a shell runs in the background would have it ignore Ctrl-C, and wait for it for ever.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as kept:
+        assert kept.stdout is not None
+        printed = ""
+        for line in kept.stdout:
+            printed += line
+            if line.startswith("They end with Ctrl-C, or after 3,600 s."):
+                break
+        [state] = re.findall(r"FLEETGAUGE_STATE=(\S+)", printed)
+        assert Path(state).is_dir(), printed
+        yield printed, folder
+        kept.send_signal(signal.SIGINT)
+        assert kept.wait(60) == 0
+    assert not Path(state).exists()
 
 
 def test_the_closing_lines_of_the_demo_add_up(whole: tuple[str, Path]) -> None:
@@ -102,54 +119,35 @@ def test_a_point_that_nobody_sent_and_one_that_is_missing_are_noticed(
     assert demo.show(intake, everything=True) == 1
 
 
-def test_readme_shows_the_demo_whose_kept_servers_can_be_used(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [*DEMO, "--keep"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        # Tests that a shell runs in the background would have it ignore Ctrl-C, and wait for it for ever.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as kept:
-        assert kept.stdout is not None
-        printed = ""
-        for line in kept.stdout:
-            printed += line
-            if line.startswith("They end with Ctrl-C, or after 3,600 s."):
-                break
-        environment = tmp_path / "environment"
-        environment.write_text("".join(re.findall(r"^export .*\n", printed, re.MULTILINE)))
-        command = f". {environment} && {sys.executable} {ROOT}/scripts/run_collector.py all --check"
-        only = {"PATH": os.environ["PATH"]}
-        checked = subprocess.run(
-            ["/bin/sh", "-c", command], env=only, capture_output=True, text=True, check=False
-        )
-        provision = f". {environment} && {ROOT}/scripts/provision.py"
-        pushed = [
-            subprocess.run(
-                ["/bin/sh", "-c", f"{provision} {options}"],
-                env=only,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            for options in ("", "--push", "--push --yes", "--remove --push --yes")
-        ]
-        [state] = re.findall(r"FLEETGAUGE_STATE=(\S+)", printed)
-        was_there = Path(state).is_dir()
-        kept.send_signal(signal.SIGINT)
-        assert kept.wait(60) == 0
-    assert checked.returncode == 0, checked.stderr
-    assert [ran.returncode for ran in pushed] == [0] * 4, [ran.stderr for ran in pushed]
-    dry, created, again, removed = (ran.stdout.splitlines()[-1] for ran in pushed)
-    assert re.match(r"dry run, nothing changed \(--push writes\): \d+ create; metadata of \d+ metrics", dry)
-    assert re.match(r"pushed: \d+ create; metadata of [1-9]", created)
-    assert re.match(r"pushed: \d+ unchanged; metadata of 0 metrics", again)
-    assert re.match(r"pushed: \d+ remove$", removed)
-    assert was_there
-    assert not Path(state).exists()
+def test_readme_shows_the_demo(whole: tuple[str, Path]) -> None:
     [shown] = re.findall(r"```text\n(\$ scripts.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert {*shape(shown)} - {*shape(printed)} == {"..."}
+    assert {*shape(shown)} - {*shape(whole[0])} == {"..."}
+
+
+def test_kept_servers_of_the_demo_can_be_used(whole: tuple[str, Path]) -> None:
+    printed, folder = whole
+    environment = folder / "environment"
+    environment.write_text("".join(re.findall(r"^export .*\n", printed, re.MULTILINE)))
+
+    def last_line(command: str) -> str:
+        ran = subprocess.run(
+            ["/bin/sh", "-c", f". {environment} && {sys.executable} {ROOT}/scripts/{command}"],
+            env={"PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.splitlines()[-1]
+
+    last_line("run_collector.py all --check")
+    for options, expected in (
+        ("", r"dry run, nothing changed \(--push writes\): \d+ create; metadata of \d+ metrics"),
+        ("--push", r"pushed: \d+ create; metadata of [1-9]"),
+        ("--push --yes", r"pushed: \d+ unchanged; metadata of 0 metrics"),
+        ("--remove --push --yes", r"pushed: \d+ remove$"),
+    ):
+        assert re.match(expected, last_line(f"provision.py {options}"))
 
 
 def test_servers_end_by_themselves_when_their_time_is_over(capsys: pytest.CaptureFixture[str]) -> None:
