@@ -15,7 +15,7 @@ import pytest
 from common.cli.arguments import parser
 from common.collector import load_collector
 from common.config.settings import CoreSettings, DatadogSettings, variables
-from common.datadog.provision_settings import ProvisioningKeys, ProvisionSettings
+from common.datadog.provision_settings import ProvisionSettings
 from common.registry import names
 from scripts import demo, generate, metric_examples
 from support.documents import FOREIGN, PAGES, PRESENT, Command, commands, name_of, spans
@@ -118,7 +118,7 @@ def test_every_command_line_in_the_text_is_one(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PRESENT, ids=name_of)
 def test_every_setting_exists(page: Path) -> None:
-    shared = (CoreSettings, DatadogSettings, ProvisioningKeys, ProvisionSettings)
+    shared = (CoreSettings, DatadogSettings, ProvisionSettings)
     known = {variable for model in shared for variable in variables(model).values()}
     for name in names():
         known |= {*variables(load_collector(name).settings).values()}

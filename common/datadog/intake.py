@@ -7,10 +7,11 @@ run, with the same interface, is `common/show/points.py`.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from common.config.settings import CoreSettings
 from common.datadog.client import DatadogClient
-from common.datadog.payloads import Payload, payloads
+from common.datadog.payloads import count_points, encode, halves, pack
 from common.datadog.series import SeriesTable
 from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.metric import Series
@@ -71,32 +72,28 @@ class DatadogSink:
         that were accepted before remain so, and are counted. In a backfill, series beyond the cap are an
         error: each part of it would lack other ones.
         """
-        deadline = self._client.deadline
-        if within is not None:
-            self._client.deadline = deadline.within(within)
-        try:
-            # `drain` is a generator: the cap is applied when the first payload is taken. There is none where
-            # all series are beyond the cap.
-            for payload in payloads(self._table.drain(), self._table.common_tags):
-                self._refuse_beyond_cap()
-                self._deliver(payload)
-            self._refuse_beyond_cap()
-        finally:
-            self._client.deadline = deadline
-
-    def _refuse_beyond_cap(self) -> None:
+        batches = [*pack(self._table.drain())]
         if self._since is not None and self.dropped["series_cap"]:
             raise ConfigurationError(
                 f"it would send more than {self._cap:,} series (FLEETGAUGE_SERIES_CAP): "
                 "raise that, or ask for less"
             )
+        deadline = self._client.deadline
+        if within is not None:
+            self._client.deadline = deadline.within(within)
+        try:
+            for batch in batches:
+                self._deliver(batch)
+        finally:
+            self._client.deadline = deadline
 
-    def _deliver(self, payload: Payload) -> None:
-        """Send a payload, in halves where it is too large for the intake.
+    def _deliver(self, every: Sequence[Series]) -> None:
+        """Send the series of a payload, in halves where it is too large for the intake.
 
         Raises RefusedError where a single point is too large.
         """
-        body = payload.body(self._client.encoding)
+        points = count_points(every)
+        body = encode(every, self._table.common_tags, self._client.encoding)
         if body is not None:
             try:
                 self._client.submit(body)
@@ -105,17 +102,16 @@ class DatadogSink:
                 if refused.status != 413:
                     raise
             else:
-                self.points_sent += payload.points
-                self._check_clock(payload)
+                self.points_sent += points
+                self._check_clock(every)
                 return
-        halves = payload.halves()
-        if not halves:
-            name = payload.series[0].metric.name
+        if points == 1:
+            name = every[0].metric.name
             raise RefusedError(f"{self._client.address} answered 413 to a single point of {name}")
-        for half in halves:
+        for half in halves(every):
             self._deliver(half)
 
-    def _check_clock(self, payload: Payload) -> None:
+    def _check_clock(self, every: Sequence[Series]) -> None:
         """Raise DeliveryError where the intake drops points of an accepted payload, by its own clock.
 
         The 202 does not report such drops. A smaller skew is an error with `exact_clock`, otherwise a
@@ -128,7 +124,8 @@ class DatadogSink:
         # Evaluate the intake's window by its own clock.
         server_time = self._client.clock() - skew
         oldest = server_time - MAX_AGE if self._since is None else self._since
-        if payload.exceeds(oldest, server_time + MAX_AHEAD):
+        newest = server_time + MAX_AHEAD
+        if any(series.times[0] < oldest or series.times[-1] > newest for series in every):
             raise DeliveryError(f"{problem}, which silently dropped points; correct the clock")
         # Sums are sent once per bucket. A clock that is ahead closes a bucket before its records are written,
         # and no later run corrects the sum.

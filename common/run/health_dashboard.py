@@ -17,7 +17,6 @@ from common.dashboard import (
     bad_below,
     bars,
     line,
-    note,
     toplist,
     value,
 )
@@ -59,7 +58,6 @@ ITSELF = Dashboard(
             bars("Points sent by collector", h.SENT, by=_BY),
             toplist("Samples by collector", h.SAMPLES, by=_BY),
             bars("Requests by collector", h.REQUESTS, by=_BY),
-            note("What a series costs", text="FLEETGAUGE_SERIES_CAP bounds the series of one collector."),
         ),
     },
     (_PAGE, "docs/metrics.md"),
@@ -67,11 +65,11 @@ ITSELF = Dashboard(
 
 MONITORS = (
     Monitor(
-        # W&B and host have monitors of their own: a silent shard or node has no series, and in one group the
-        # others would hide it.
+        # W&B and collectors on nodes have monitors of their own: a silent shard or node has no series, and in
+        # one group the others would hide it.
         "collector-down",
         "Collector {{collector.name}} is down or silent",
-        Condition((h.UP,), *("max", "1h", "<", 1.0), by=_BY, where=("!collector:wandb", "!collector:host")),
+        Condition((h.UP,), *("max", "1h", "<", 1.0), by=_BY, where=("!collector:wandb", "!host:*")),
         "four failed ticks in a row are no temporary failure of a source",
         "No run of the collector {{collector.name}} succeeded in the last hour, or none ran.",
         "Its data is missing on the dashboards.",
@@ -166,4 +164,4 @@ MONITORS = (
     ),
 )
 
-VIEWS = Views((ITSELF,), monitors=MONITORS)
+VIEWS = Views((ITSELF,), MONITORS)

@@ -250,11 +250,11 @@ class Session:
     def historical_ingestion(self) -> HistoricalIngestion:
         """Return what reads and enables historical ingestion; ConfigurationError without DD_APP_KEY."""
         from common.datadog.client import DatadogClient
-        from common.datadog.historical import PURPOSE, HistoricalIngestion
+        from common.datadog.historical import PERMISSIONS, HistoricalIngestion
 
         # A client of its own: the one that submits never sends the application key.
         settings, deadline = self.configuration.datadog(), self.deadline
-        client = DatadogClient(settings, self.core, deadline, clock=self.clock, purpose=PURPOSE)
+        client = DatadogClient(settings, self.core, deadline, clock=self.clock, permissions=PERMISSIONS)
         return HistoricalIngestion(client)
 
 

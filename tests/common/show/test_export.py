@@ -184,12 +184,10 @@ def test_csv_that_could_not_be_completed_leaves_the_old_file(tmp_path: Path) -> 
 
 
 def test_output_that_cannot_be_written_names_its_option(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"--csv: .* \(No such file or directory\)"):
+    with pytest.raises(ConfigurationError, match=r"--csv: .*/absent is not a directory that may be written"):
         check_output(tmp_path / "absent" / "week.csv", "--csv")
     with pytest.raises(ConfigurationError, match=r"--csv: .* \(it is a directory\)"):
         check_output(tmp_path, "--csv")
-    with pytest.raises(ConfigurationError, match=r"--html: /proc cannot be written"):
-        check_output(Path("/proc"), "--html")
     with (
         pytest.raises(ConfigurationError, match="No space left on device"),
         output_file(Path("/dev/full"), "--csv") as file,

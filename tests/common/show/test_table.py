@@ -12,6 +12,7 @@ from rich.console import Console
 
 from common.metric import gauge
 from common.outcome import ErrorSummary, Outcome, RunCounts, Status
+from common.show.points import exact
 from common.show.table import Output, for_people, rounded, show, show_totals
 from support.transcripts import FOLDER, transcripts
 
@@ -70,7 +71,7 @@ def test_pipe_has_exact_values_and_a_terminal_every_tag(
     assert all(cell_len(line) <= width for line in narrow.splitlines())
     for (name, text), value in rows.items():
         tag = f"tag:{text}".rstrip()
-        assert any(line.split()[:2] == [name, str(value)] and line.endswith(tag) for line in piped)
+        assert any(line.split()[:2] == [name, exact(value)] and line.endswith(tag) for line in piped)
         assert rounded(value) in narrow
         assert tag in wide
 
