@@ -120,7 +120,8 @@ def _board(
             if lines and widget.draw is Draw.VALUE:
                 last = [value for value in lines[0].values if value is not None][-1]
                 number, unit = _value(last, _unit(widget))
-                cards.append((escape(widget.title), escape(number), escape(f"{unit} · {board.title}")))
+                detail = " · ".join(filter(None, (unit, board.title)))
+                cards.append((escape(widget.title), escape(number), escape(detail)))
         absent = "".join(
             f'<p class="absent">{escape(" · ".join(titles))}: {escape(why)}.</p>'
             for why, titles in empty.items()
