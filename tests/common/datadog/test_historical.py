@@ -53,29 +53,16 @@ def asked(intake: Intake) -> list[tuple[str, str, int | None]]:
 def test_each_name_is_asked_about_once_on_one_connection(intake: Intake, make_history: MakeHistory) -> None:
     intake.historical = {"jobs.done", "elsewhere"}
     history = make_history()
-    assert history.enabled([*reversed(NAMES), *NAMES]) == {"jobs.done"}
+    with warnings.catch_warnings(record=True) as caught:  # that the operation is a preview
+        warnings.simplefilter("always")
+        assert history.enabled([*reversed(NAMES), *NAMES]) == {"jobs.done"}
+    assert caught == []
     assert asked(intake) == [
         ("GET", f"{HISTORICAL}/host.load", 404),
         ("GET", f"{HISTORICAL}/jobs.done", 200),
         ("GET", f"{HISTORICAL}/runs.active", 404),
     ]
     assert (history.client.requests, intake.connections) == (3, 1)
-
-
-def test_nobody_is_warned_that_the_operation_is_a_preview(intake: Intake, make_history: MakeHistory) -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        make_history().enabled(["host.load"])
-    assert caught == []
-
-
-def test_a_404_of_a_stranger_is_no_answer(intake: Intake, make_history: MakeHistory) -> None:
-    for body in ("<html>", "{}", '{"errors": []}', b"\xff\xfe\xfd"):
-        intake.faults.add(Fault(status=404, body=body))
-        with pytest.raises(RefusedError) as caught:
-            make_history().enabled(["host.load"])
-        assert str(caught.value).startswith(f"{intake.url} answered 404; response: ")
-        assert "this does not look like Datadog" in str(caught.value)
 
 
 def test_it_is_on_afterwards_and_stays_on(intake: Intake, make_history: MakeHistory, time: Time) -> None:
@@ -112,13 +99,21 @@ def test_what_cannot_be_turned_on_says_why(
     assert make_history().enable("host.load") == expected.format(url=intake.url)
 
 
+@pytest.mark.parametrize("ask", [enabled, enable])
 @pytest.mark.parametrize("status", [307, 400, 404])
-def test_what_is_not_datadogs_own_answer_is_an_error(
-    intake: Intake, make_history: MakeHistory, status: int
+@pytest.mark.parametrize("body", ["<html>", "{}", '{"errors": []}', b"\xff\xfe\xfd"])
+def test_a_refusal_that_is_not_datadogs_is_no_answer(
+    intake: Intake,
+    make_history: MakeHistory,
+    ask: Callable[[HistoricalIngestion], object],
+    status: int,
+    body: bytes | str,
 ) -> None:
-    intake.faults.add(Fault(status=status, body="<html>"))
-    with pytest.raises(RefusedError, match=f"answered {status}; "):
-        make_history().enable("host.load")
+    intake.faults.add(Fault(status=status, body=body))
+    with pytest.raises(
+        RefusedError, match=f"answered {status}; response: .*; this does not look like Datadog"
+    ):
+        ask(make_history())
 
 
 @pytest.mark.parametrize(
