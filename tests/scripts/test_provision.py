@@ -133,7 +133,7 @@ def assert_complete(provision: Provision) -> None:
     assert provision.writes() == []
 
 
-def test_dry_run_lists_what_it_would_create_and_writes_nothing(provision: Provision) -> None:
+def test_push_creates_with_one_write_each_and_again_writes_nothing(provision: Provision) -> None:
     output = provision.run()
     assert "dashboard fleet (Fleet): create\n" in output
     total = len(BOARDS) + len(MONITORS)
@@ -141,9 +141,6 @@ def test_dry_run_lists_what_it_would_create_and_writes_nothing(provision: Provis
         f"dry run, nothing changed (--push writes): {total} create; metadata of 0 metrics"
     )
     assert provision.writes() == []
-
-
-def test_push_creates_with_one_write_each_and_again_writes_nothing(provision: Provision) -> None:
     output = provision.run("--push")
     assert output.splitlines()[-1].startswith(f"pushed: {len(BOARDS) + len(MONITORS)} create")
     assert len(provision.writes()) == len(BOARDS) + len(MONITORS)
@@ -184,33 +181,24 @@ def test_recipients_and_links_are_in_the_message(made: Provision) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wrong"),
+    ("text", "environ", "arguments", "wrong"),
     [
-        ("[provision.monitors.disk-ful]\nthreshold = 1.0\n", "did you mean 'disk-full'?"),
-        ("[provision.monitors.disk-full]\ntreshold = 9.0\n", "disk-full.treshold: Extra"),
-        ("[provision.monitors.gap]\nthreshold = nan\n", "gap.threshold: Input should be a finite number"),
-        ("[provision]\nnotfy = []\n", "notfy"),
+        ("[provision.monitors.disk-ful]\nthreshold = 1.0\n", {}, [], "did you mean 'disk-full'?"),
+        ("[provision.monitors.disk-full]\ntreshold = 9.0\n", {}, [], "disk-full.treshold: Extra"),
+        ("[provision.monitors.gap]\nthreshold = nan\n", {}, [], "gap.threshold: Input should be a finite"),
+        ("[provision]\nnotfy = []\n", {}, [], "notfy"),
+        ("", {"DD_APP_KEY": ""}, [], "DD_APP_KEY is not set; looked in: the environment"),
+        ("", {"FLEETGAUGE_PROVISION_NOTFY": "@ants"}, [], "did you mean 'FLEETGAUGE_PROVISION_NOTIFY'?"),
+        ("", {"FLEETGAUGE_INSTANCE": "x" * 200}, [], "FLEETGAUGE_INSTANCE have 211 characters"),
+        ("", {}, ["--timeout", "soon"], "--timeout: 'soon' is not a duration"),
+        ("", {}, ["--check"], "--check writes nothing"),
     ],
 )
-def test_wrong_configuration_is_named_before_any_request(provision: Provision, text: str, wrong: str) -> None:
-    assert wrong in provision.run("--push", "--config", provision.config(text), code=2)
-    assert provision.api.requests == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "environ", "wrong"),
-    [
-        (["--push"], {"DD_APP_KEY": ""}, "DD_APP_KEY is not set; looked in: the environment"),
-        ([], {"FLEETGAUGE_PROVISION_NOTFY": "@ants"}, "did you mean 'FLEETGAUGE_PROVISION_NOTIFY'?"),
-        ([], {"FLEETGAUGE_INSTANCE": "x" * 200}, "FLEETGAUGE_INSTANCE have 211 characters"),
-        (["--timeout", "soon"], {}, "--timeout: 'soon' is not a duration"),
-        (["--check", "--push"], {}, "--check writes nothing"),
-    ],
-)
-def test_wrong_options_and_variables_are_named_before_any_request(
-    provision: Provision, arguments: list[str], environ: dict[str, str], wrong: str
+def test_what_is_wrong_is_named_before_any_request(
+    provision: Provision, text: str, environ: dict[str, str], arguments: list[str], wrong: str
 ) -> None:
-    assert wrong in provision.run(*arguments, code=2, environ=environ)
+    config = provision.config(text)
+    assert wrong in provision.run("--push", "--config", config, *arguments, code=2, environ=environ)
     assert provision.api.requests == []
 
 
