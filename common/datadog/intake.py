@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from common.config.settings import CoreSettings
 from common.datadog.client import DatadogClient
-from common.datadog.payloads import count_points, encode, halves, pack
+from common.datadog.payloads import encode, halves, pack
 from common.datadog.series import SeriesTable
 from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.metric import Series
@@ -92,7 +92,7 @@ class DatadogSink:
 
         Raises RefusedError where a single point is too large.
         """
-        points = count_points(every)
+        points = sum(len(series.times) for series in every)
         body = encode(every, self._table.common_tags, self._client.encoding)
         if body is not None:
             try:

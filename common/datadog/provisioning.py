@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from common.datadog.client import DatadogClient
 from common.datadog.diff import Change, changes
 from common.datadog.documents import Document
-from common.errors import ConfigurationError, DeliveryError, RefusedError
+from common.errors import DeliveryError, RefusedError
 from common.names import normalise_tag
 from common.net.http import Reply
 from common.net.retry import TransientError
@@ -33,7 +33,6 @@ PAGE = 100
 # Tag of every monitor, by which they are listed. Dashboards have no such tag: Datadog allows only `team:`
 # tags on them, so that their key is in the description.
 MANAGED = "managed_by:fleetgauge"
-MAX_INSTANCE = 100  # characters
 METADATA_PATH = "/api/v1/metrics"
 # Of the application key, as Datadog's documentation names them.
 PERMISSIONS = (
@@ -89,16 +88,8 @@ class Step(NamedTuple):
 
 
 def instance_name(service: str, instance: str) -> str:
-    """Return the part of a key that identifies an installation, spelled as Datadog stores tags.
-
-    Raises ConfigurationError where it is too long for a tag with the other parts of a key.
-    """
+    """Return the part of a key that identifies an installation, spelled as Datadog stores tags."""
     joined = f"{service}/{instance}" if instance else service
-    if len(joined) > MAX_INSTANCE:
-        raise ConfigurationError(
-            f"DD_SERVICE and FLEETGAUGE_INSTANCE have {len(joined)} characters together; "
-            f"the key of a dashboard has room for {MAX_INSTANCE}"
-        )
     # Tags are normalised from their first letter on: the prefix preserves a name that begins with a digit.
     return normalise_tag(f"i:{joined}").removeprefix("i:")
 

@@ -74,27 +74,28 @@ class SeriesTable:
         every_tag = set(chain.from_iterable(series.tags for series in added))
         respelt = {*filterfalse(is_stored_as_it_is, every_tag), *every_tag.intersection(self.common_tags)}
         bad_hosts = {*filterfalse(is_host, {series.host for series in added} - {None})}
-        parts: dict[_Key, list[Series]] = {}  # by what Datadog makes of them
+        first: dict[_Key, Series] = {}  # by what Datadog makes of it
+        repeated: dict[_Key, list[Series]] = {}  # all of those that are one to Datadog
         for series in added:
             metric, tags, host, _, _ = series
             key = (metric.name, host, tags)
             if (respelt and not respelt.isdisjoint(tags)) or host in bad_hosts:
                 key = self._stored_key(series)
-            if key in parts:
-                parts[key].append(series)
-            else:
-                parts[key] = [series]
-        self._drop_beyond_cap(parts)
+            known = len(first)
+            # Looked up once: hashing the keys is most of what a live run costs here.
+            earlier = first.setdefault(key, series)
+            if len(first) == known:
+                repeated.setdefault(key, [earlier]).append(series)
+        self._drop_beyond_cap(first, repeated)
         # The normal case of a live run: nothing to merge, and no later call that must know what was sent.
-        if len(parts) == len(added) and not (respelt or bad_hosts or self._many_ticks):
-            yield from chain.from_iterable(parts.values())
+        if not (repeated or respelt or bad_hosts or self._many_ticks):
+            yield from first.values()
             return
-        for key, every in parts.items():
-            spelling = _key(every[0])
-            metric, _, _, times, values = every[0]
+        for key, (metric, tags, host, times, values) in first.items():
+            spelling = (metric.name, host, tags)
             other, last = self._sent.get(key, (spelling, 0))
-            if len(every) > 1 or other != spelling:
-                times, values = self._merge(key, every, other, last)
+            if key in repeated or other != spelling:
+                times, values = self._merge(key, repeated.get(key) or [first[key]], other, last)
             if times and self._many_ticks:
                 self._sent[key] = (spelling, max(last, times[-1]))
             if times:
@@ -162,19 +163,20 @@ class SeriesTable:
         merged = Series(parts[0].metric, key[2], key[1], times, [found[second][0] for second in times])
         return self._valid_points(merged)
 
-    def _drop_beyond_cap(self, parts: dict[_Key, list[Series]]) -> None:
-        """Remove new series beyond the cap from `parts`, and count their points as dropped.
+    def _drop_beyond_cap(self, first: dict[_Key, Series], repeated: dict[_Key, list[Series]]) -> None:
+        """Remove new series beyond the cap from `first`, and count their points as dropped.
 
         A stable hash decides which, so that every tick sends the same ones: charts of the others are empty,
         instead of all being broken.
         """
         room = self._cap - len(self._sent)
-        if len(parts) <= room:
+        if len(first) <= room:
             return
-        new = [key for key in parts if key not in self._sent]
+        new = [key for key in first if key not in self._sent]
         for key in sorted(new, key=_stable_hash)[room:]:
-            dropped = parts.pop(key)
-            self._drop("series_cap", sum(len(series.times) for series in dropped), key, dropped[0].times[0])
+            series = first.pop(key)
+            points = sum(len(part.times) for part in repeated.get(key, [series]))
+            self._drop("series_cap", points, key, series.times[0])
             self.beyond_cap.setdefault(key[0], set()).add(key)
 
 

@@ -220,7 +220,7 @@ def _print_series(output: Output, found: _Found) -> None:
         for series in some:
             value, unit = series.values[-1], metric.unit
             cells = [exact(value)] if is_plain else [rounded(value), for_people(value, unit)]
-            cells += [] if is_single else [f"{len(series.values):,}"]
+            cells += [] if is_single else [str(len(series.values))]
             label = visible(" ".join(label for label in labels(series) if label not in shared))
             if is_plain:
                 # A unit without spaces, so that a program finds the tags by counting columns.

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.datadog import payloads as module
-from common.datadog.payloads import POINT_LIMIT, Encoding, count_points, encode, halves, pack
+from common.datadog.payloads import POINT_LIMIT, Encoding, encode, halves, pack
 from common.metric import Metric, Series, count, gauge
 from support.servers.series import decoded
 from support.standins import NOW
@@ -31,6 +31,10 @@ def sent(every: Sequence[Series], tags: tuple[str, ...] = (), encoding: Encoding
     body = encode(every, tags, encoding)
     assert body is not None
     return json.loads(decoded(body, encoding))["series"]
+
+
+def count_points(every: Iterable[Series]) -> int:
+    return sum(len(series.times) for series in every)
 
 
 def points_of(payloads: Iterable[Sequence[Series]]) -> list[tuple[Any, ...]]:

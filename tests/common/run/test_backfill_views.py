@@ -32,7 +32,7 @@ class TestLooking:
         ran = fleet.run("wandb", *fixed(30), DD_APP_KEY="")
         assert ran.returncode == 0, ran.stderr
         [row] = [line.split() for line in ran.stdout.splitlines() if "wandb.runs.active" in line]
-        assert row[:2] == ["wandb.runs.active", "120"]
+        assert row[:3:2] == ["wandb.runs.active", "120"]  # points
         assert row[-3:] == ["run", "entity:acme", "project:ants"]
         assert "nothing sent (dry run)" in ran.stdout
         assert not intake.requests
@@ -63,15 +63,15 @@ class TestLooking:
         path = tmp_path / "week.html"
         ran = fleet.run("wandb", *fixed(30), "--slice", "1/3", "--html", str(path), FLEETGAUGE_STEP="1800")
         assert ran.returncode == 0, ran.stderr
-        page = path.read_text().replace("<wbr>", "")
+        page = path.read_text()
         assert not [name for name in NAMES if name not in page]
-        assert "every 30 min" in page
+        assert "every 30m" in page
 
     def test_page_without_since_draws_the_last_day_and_the_present(self, fleet: Project) -> None:
         fleet.keep("host")
         ran = fleet.run("wandb", "host", "--html", "p.html")
         assert ran.returncode == 0, ran.stdout
-        found = {line.split()[0]: line.split()[1] for line in ran.stdout.splitlines() if "." in line[:8]}
+        found = {line.split()[0]: line.split()[2] for line in ran.stdout.splitlines() if "." in line[:8]}
         assert found["wandb.runs.active"] == "96"  # ticks of a day
         assert found["wandb.runs.pending"] == "1"  # which only a live run knows
         assert "host.cpu_count" in found
