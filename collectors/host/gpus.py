@@ -23,7 +23,6 @@ _INVALID_ARGUMENT, _FUNCTION_NOT_FOUND, _UNKNOWN = 2, 13, 999
 _BYTES_TO_GIB = 2.0**-30
 _MEMORY_V2 = 0x02000028  # nvmlMemory_v2_t, which separates reserved memory from used
 _MEMORY_TEMPERATURE = 82  # NVML_FI_DEV_MEMORY_TEMP
-_VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
 _MAX_LINKS = 36
 _LINK_ERRORS = ("replay", "recovery", "crc_flit", "crc_data")  # by nvmlNvLinkErrorCounter_t
 # Compute instances (`1c.`) share the memory of their GPU instance.
@@ -200,10 +199,9 @@ def _memory_temperature(device: Device) -> Iterator[Sample]:
     Nothing where the GPU does not support it.
     """
     values = device.get("nvmlDeviceGetFieldValues", (_MEMORY_TEMPERATURE,))
-    if values is not None and not values[0].nvmlReturn and values[0].valueType < len(_VALUE_FIELDS):
-        # A field value is a union: its type selects the member.
-        degrees = getattr(values[0].value, _VALUE_FIELDS[values[0].valueType])
-        yield Sample(metrics.GPU_MEMORY_TEMPERATURE, degrees, {})
+    if values is not None and not values[0].nvmlReturn:
+        # A field value is a union, whose member is documented for each field.
+        yield Sample(metrics.GPU_MEMORY_TEMPERATURE, values[0].value.uiVal, {})
 
 
 def _clock_reasons(device: Device) -> Iterator[Sample]:

@@ -62,14 +62,19 @@ class XidListener:
             nvml = load_pynvml()
             nvml.nvmlInit()
             events = nvml.nvmlEventSetCreate()
-            handles = dict(
-                registered
-                for index in range(nvml.nvmlDeviceGetCount())
-                if (registered := _register(nvml, events, index)) is not None
-            )
+            count = nvml.nvmlDeviceGetCount()
         except Exception as error:  # no driver, or none with events
             log.debug("cannot listen for XID errors: %s", error)
             return
+        handles = {}
+        for number in range(count):
+            # A GPU that cannot be registered, such as a lost one, does not prevent listening to the others.
+            try:
+                handle = nvml.nvmlDeviceGetHandleByIndex(number)
+                nvml.nvmlDeviceRegisterEvents(handle, _XID_EVENT, events)
+                handles[_address(handle)] = number
+            except Exception as error:
+                log.debug("cannot listen for XID errors of GPU %d: %s", number, error)
         # The timeout bounds each wait, as a thread inside the driver cannot be interrupted.
         while handles:
             try:
@@ -86,21 +91,6 @@ class XidListener:
                     self._counts[int(self._clock()), index, event.eventData] += 1
 
 
-# Any: the binding has no types.
-def _register(nvml: Any, events: Any, index: int) -> tuple[int | None, int] | None:
-    """Register a GPU for XID events and return the address of its handle with its index; None on failure.
-
-    A GPU that cannot be registered, such as a lost one, does not prevent listening to the others.
-    """
-    try:
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        nvml.nvmlDeviceRegisterEvents(handle, _XID_EVENT, events)
-    except Exception as error:
-        log.debug("cannot listen for XID errors of GPU %d: %s", index, error)
-        return None
-    return _address(handle), index
-
-
-def _address(handle: Any) -> int | None:
+def _address(handle: Any) -> int | None:  # Any: the binding has no types
     """Return the address that a handle points to: events carry a new handle object for the same GPU."""
     return ctypes.cast(handle, ctypes.c_void_p).value

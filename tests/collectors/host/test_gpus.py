@@ -243,21 +243,6 @@ def test_pending_mig_mode_does_not_count_as_enabled(monkeypatch: pytest.MonkeyPa
     assert set(by_gpu(collected(), metrics.GPU_UTILIZATION)) == {"0", *"234567"}
 
 
-def test_temperature_of_unknown_value_type_is_absent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tape = recording("h100x8")
-    tape["devices"] = tape["devices"][:2]
-    tape["nvmlDeviceGetCount_v2"] = [2]
-    for index, kind in enumerate((6, 7)):
-        field = {"nvmlReturn": 0, "valueType": kind}
-        tape["devices"][index]["nvmlDeviceGetFieldValues"] = [[field]]
-    binding(monkeypatch, Driver(tape))
-    found = collected()
-    assert by_gpu(found, metrics.GPU_MEMORY_TEMPERATURE) == {"0": 0}
-    assert by_gpu(found, metrics.GPU_TEMPERATURE) == {"0": 64, "1": 61}
-
-
 MEMORY = {metrics.GPU_MEMORY, metrics.GPU_MEMORY_FREE, metrics.GPU_MEMORY_USED, metrics.GPU_MEMORY_RESERVED}
 BUSY = {
     metrics.GPU_UTILIZATION,
