@@ -112,25 +112,22 @@ class DatadogSink:
             self._deliver(half)
 
     def _check_clock(self, every: Sequence[Series]) -> None:
-        """Raise DeliveryError where the intake drops points of an accepted payload, by its own clock.
+        """Raise DeliveryError where our clock makes points of an accepted payload lost or wrong.
 
-        The 202 does not report such drops. A smaller skew is an error with `exact_clock`, otherwise a
-        warning, once.
+        The 202 does not report what the intake drops by its own clock. With `exact_clock` any skew is an
+        error, otherwise a warning, once.
         """
         skew = self.clock_skew
         if skew is None or abs(skew) <= TOLERATED_SKEW:
             return
-        problem = f"this machine's clock is {skew:+.0f} s off the intake's"
-        # Evaluate the intake's window by its own clock.
+        problem = f"this machine's clock is {skew:+.0f} s off the intake's; correct the clock"
         server_time = self._client.clock() - skew
         oldest = server_time - MAX_AGE if self._since is None else self._since
         newest = server_time + MAX_AHEAD
-        if any(series.times[0] < oldest or series.times[-1] > newest for series in every):
-            raise DeliveryError(f"{problem}, which silently dropped points; correct the clock")
         # Sums are sent once per bucket. A clock that is ahead closes a bucket before its records are written,
         # and no later run corrects the sum.
-        if self._exact_clock:
-            raise DeliveryError(f"{problem}: points would be sent for the wrong time; correct the clock")
+        if self._exact_clock or any(each.times[0] < oldest or each.times[-1] > newest for each in every):
+            raise DeliveryError(f"{problem}: points were dropped or are of the wrong time")
         if not self._skew_logged:
             self._skew_logged = True
-            log.warning("%s; correct the clock", problem)
+            log.warning("%s", problem)

@@ -18,7 +18,7 @@ from common.metric import Series
 from common.outcome import Outcome
 from common.show.export import output_file
 from common.show.grid import ChartLine, Grid, chart_lines
-from common.show.points import Points, labels
+from common.show.points import Points, by_name
 from common.show.table import describe, rounded, shared_labels
 from common.window import Window
 from fleetgauge.pages.axes import byte_axis, clock_axis, format_bytes, number_axis, plural
@@ -62,7 +62,7 @@ def write_page(
     for outcome in outcomes:
         name = outcome.collector
         # Sorted, so that two runs over the same data make the same page.
-        found = sorted(points.get(name, ()), key=lambda series: (series.metric.name, labels(series)))
+        found = sorted(points.get(name, ()), key=by_name)
         total += len(found)
         badge = f'<span class="status {outcome.status}">{outcome.status}</span>'
         sections.append(f'<section><div class="head"><h2>{escape(name)}</h2>{badge}</div>')

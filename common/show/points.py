@@ -87,6 +87,11 @@ def labels(series: Series) -> tuple[str, ...]:
     return (*series.tags, f"host:{series.host}") if series.host else series.tags
 
 
+def by_name(series: Series) -> tuple[str, tuple[str, ...]]:
+    """Return what series are sorted by where they are shown."""
+    return series.metric.name, labels(series)
+
+
 def exact(value: float) -> str:
     """Return a finite value as JSON has it, with all of its digits; an integer without a decimal point."""
     return repr(value).removesuffix(".0")

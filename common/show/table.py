@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
-from common.metric import Metric, Series
+from common.metric import Series
 from common.outcome import Outcome, Status
-from common.show.points import Points, exact, labels
+from common.show.points import Points, by_name, exact, labels
 from common.text import visible
 from common.times import duration, iso
 from common.window import Window
@@ -22,8 +23,6 @@ from fleetgauge.pages.axes import format_bytes, format_duration, plural
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-_Found = Mapping[Metric, Sequence[Series]]
 
 _STYLES = {"ok": "green", "partial": "yellow", "failed": "red", "empty": "dim", "skipped": "dim"}
 # Rows of a table that rich formats: it takes about a millisecond for each. Larger tables are plain.
@@ -104,7 +103,7 @@ def show(
         _headline(output, outcome)
         for finding in outcome.findings:
             output.line(visible(finding), indent=2)
-        if found := _in_order(points[outcome.collector]) if outcome.collector in points else {}:
+        if found := sorted(points.get(outcome.collector, ()), key=by_name):
             _print_series(output, found)
             output.line()
         for name, entries in outcome.tables.items():
@@ -163,17 +162,6 @@ def shared_labels(every: Iterable[Series]) -> tuple[str, ...]:
     return tuple(label for label in first if all(label in other for other in others))
 
 
-def _in_order(points: Points) -> _Found:
-    """Return the series by metric, as the collector declares them; those of a metric by their labels.
-
-    Metrics without a series are left out.
-    """
-    found: dict[Metric, list[Series]] = {metric: [] for metric in points.metrics}
-    for series in sorted(points, key=labels):
-        found[series.metric].append(series)
-    return {metric: every for metric, every in found.items() if every}
-
-
 def rounded(value: float) -> str:
     """Return a value with three decimals, or none if it is an integer; a tiny one with three digits."""
     # Beyond that an exponent is shorter than the digits. The first test also excludes infinity, for which
@@ -196,13 +184,12 @@ def for_people(value: float, unit: str) -> str:
     return format_duration(seconds) if seconds >= 60 else ""
 
 
-def _print_series(output: Output, found: _Found) -> None:
+def _print_series(output: Output, every: Sequence[Series]) -> None:
     """Print a row for each series: its value, or of several the last, with their number.
 
     In a pipe each row is complete, for programs such as grep and awk: exact values, no folding, all tags. On
     a terminal values are rounded, and what several series share is printed once above them.
     """
-    every = [series for some in found.values() for series in some]
     is_plain, is_single = output.console is None, all(len(series.values) == 1 for series in every)
     shared = () if is_plain else shared_labels(every)
     if shared:
@@ -213,7 +200,8 @@ def _print_series(output: Output, found: _Found) -> None:
         *([] if is_single else ["points"]),
     ]
     rows: list[Sequence[str]] = [["metric", *heads, "unit", *(["tags"] if is_plain else [])]]
-    for metric, some in found.items():
+    for metric, found in groupby(every, lambda series: series.metric):
+        some = [*found]
         is_group = not is_plain and len(some) > 1
         if is_group:
             rows.append([metric.name, *([""] * (len(rows[0]) - 1))])
