@@ -24,6 +24,7 @@ from common.net.retry import Deadline, TransientError, persist
 from common.text import excerpt
 from common.times import parse_http_date
 
+RESPONSE_TIMEOUT = 15.0  # seconds of one attempt
 # Bytes. The API's responses are smaller; a larger one is reported as another server's.
 RESPONSE_LIMIT = 2**20
 MAX_PROBLEMS = 5  # quoted from one response
@@ -162,8 +163,11 @@ class DatadogClient:
         keys = {name: key.get_secret_value() for name, key in self._keys.items()}
         headers = {"Accept": "application/json", **headers, **keys}
         url = self.address + path
+        limit = self.deadline.timeout(RESPONSE_TIMEOUT, f"an answer from {url}")
         try:
-            reply = self._http.request(method, url, body, headers, self.deadline, RESPONSE_LIMIT)
+            reply = self._http.request(
+                method, url, body, headers, self.deadline.within(limit), RESPONSE_LIMIT
+            )
         except UnavailableError as error:
             # Without the body: the error page of a load balancer helps no reader of the log.
             raise UnavailableError(self.address, error.status, b"", error.wait) from None

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from common.datadog import client
 from common.datadog.client import DatadogClient
 from common.datadog.intake import DatadogSink
 from common.datadog.payloads import Encoding
@@ -55,6 +56,19 @@ def test_what_may_pass_is_tried_again_and_the_state_ends_right(
     assert len(time.naps) == 2
     assert (intake.value("jobs.done"), intake.value("host.load")) == (3, 7)
     assert len(intake.points) == sink.points_sent == 2
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault(hang=True), Fault(hang=True, applied=True), Fault(stall=True)], ids=str
+)
+def test_no_complete_answer_in_time_is_tried_again(
+    intake: Intake, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch, fault: Fault
+) -> None:
+    monkeypatch.setattr(client, "RESPONSE_TIMEOUT", 0.05)
+    intake.faults.add(fault)
+    sink = make_sink()
+    send(sink, [DONE(3, NOW)])
+    assert (intake.value("jobs.done"), sink.points_sent, len(intake.requests)) == (3, 1, 2)
 
 
 def test_a_refused_connection_is_tried_again_until_attempts_run_out(make_sink: MakeSink, time: Time) -> None:
