@@ -80,7 +80,7 @@ def dashboard_document(dashboard: Dashboard, target: DocumentTarget) -> Document
         "layout_type": "ordered",
         "reflow_type": "auto",  # Datadog arranges the widgets
         "template_variables": [
-            {"name": name, "prefix": name, "available_values": [], "defaults": ["*"]}
+            {"name": name, "prefix": name, "defaults": ["*"]}
             for name in ("env", "service", *variables)
         ],
         "widgets": [
@@ -107,9 +107,7 @@ def _definition(widget: Widget, target: DocumentTarget) -> Document:
     kind = _TYPES[widget.draw]
     definition: Document = {"type": kind, "title": widget.title, "requests": [_request(widget)]}
     if kind == "timeseries":
-        columns = ["avg", "max", "value"]
-        definition |= {"show_legend": True, "legend_layout": "auto", "legend_columns": columns}
-        definition["yaxis"] = {"include_zero": True}
+        definition["show_legend"] = True
     if widget.draw is Draw.VALUE:
         unit = _unit(widget, widget.metrics[0])
         # Autoscale turns bytes into GiB, but it would also turn 1,200 runs into 1.2k.
@@ -189,9 +187,8 @@ def _formula(formula: str, alias: str, unit: str) -> Document:
 
 def _widget_query(metric: Metric, widget: Widget) -> str:
     """Return the query of a metric in a widget: its scope, its groups and its rollup."""
-    variables = [f"${name}" for name in ("env", "service", *VARIABLES)]
-    scope = [name for name in variables if name in {"$env", "$service"} or _has(metric, name[1:])]
-    series = _series(metric, [*scope, *widget.where], widget.by)
+    variables = ["$env", "$service", *(f"${name}" for name in VARIABLES if _has(metric, name))]
+    series = _series(metric, [*variables, *widget.where], widget.by)
     if metric.kind is Kind.COUNT:
         return series
     # A group of one series, and a span of its own, leave the bucket to Datadog, which returns 1,500 points.
@@ -225,8 +222,6 @@ def monitor_document(monitor: Monitor, target: DocumentTarget) -> Document:
         "thresholds": thresholds,
         "require_full_window": False,
         "evaluation_delay": DELAY,
-        "include_tags": True,
-        "notify_audit": False,
         "notify_no_data": monitor.no_data is not None,
     }
     if monitor.no_data is not None:
