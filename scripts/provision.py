@@ -62,11 +62,7 @@ def parser() -> argparse.ArgumentParser:
     add = result.add_argument
     add("--push", action="store_true", help="apply; default is a dry run")
     add("--check", action="store_true", help="validate the monitors with Datadog; change nothing")
-    add(
-        "--remove",
-        action="store_true",
-        help="delete the documents that fleetgauge created and no person edited",
-    )
+    add("--remove", action="store_true", help="delete the documents that nobody edited")
     add("--overwrite-edited", action="store_true", help="also update what a person edited")
     add("--yes", action="store_true", help="do not ask for confirmation; skip edited documents")
     add("--notify", action="append", default=[], metavar="@HANDLE", help="recipient of the monitors")
@@ -207,7 +203,7 @@ class Run:
 
     def fail(self, what: str, error: DeliveryError) -> None:
         """Report a write that was refused or lost; raise where the key is refused, as all others would be."""
-        if error.configuration:
+        if getattr(error, "status", None) in {401, 403}:
             raise error
         self.counts["failed"] += 1
         print_line(f"{what}: failed: {error}")

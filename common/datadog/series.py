@@ -81,11 +81,10 @@ class SeriesTable:
             key = (metric.name, host, tags)
             if (respelt and not respelt.isdisjoint(tags)) or host in bad_hosts:
                 key = self._stored_key(series)
-            known = len(first)
-            # Looked up once: hashing the keys is most of what a live run costs here.
-            earlier = first.setdefault(key, series)
-            if len(first) == known:
-                repeated.setdefault(key, [earlier]).append(series)
+            if key in first:
+                repeated.setdefault(key, [first[key]]).append(series)
+            else:
+                first[key] = series
         self._drop_beyond_cap(first, repeated)
         # The normal case of a live run: nothing to merge, and no later call that must know what was sent.
         if not (repeated or respelt or bad_hosts or self._many_ticks):
