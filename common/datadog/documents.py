@@ -80,8 +80,7 @@ def dashboard_document(dashboard: Dashboard, target: DocumentTarget) -> Document
         "layout_type": "ordered",
         "reflow_type": "auto",  # Datadog arranges the widgets
         "template_variables": [
-            {"name": name, "prefix": name, "defaults": ["*"]}
-            for name in ("env", "service", *variables)
+            {"name": name, "prefix": name, "defaults": ["*"]} for name in ("env", "service", *variables)
         ],
         "widgets": [
             {
