@@ -22,7 +22,6 @@ from .given import draw_page
 pytestmark = pytest.mark.slow
 
 ACTIVE = gauge("wandb.runs.active", "run", "Runs that are active.", "project")
-RATE = gauge("wandb.rate", "", "A rate.")
 MEMORY = gauge("gpu_memory.allocated_bytes", "byte", "Memory that tensors hold.", "rank")
 HOURS = Window(END - 6 * 3600, END, 900)
 

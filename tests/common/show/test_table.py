@@ -85,11 +85,6 @@ def test_text_of_others_is_shown_as_it_is_spelled(width: int | None) -> None:
     assert text.count(r"a\x1b[2J\nb\x9b[red]") == 5
 
 
-def test_failure_is_its_message_without_the_class() -> None:
-    text = shown(Outcome("wandb", Status.FAILED, error=ErrorSummary("ConfigurationError", "no key; set KEY")))
-    assert text.splitlines()[:2] == ["wandb: failed", "  no key; set KEY"]
-
-
 @pytest.mark.parametrize(
     ("status", "code"),
     [(Status.OK, "32"), (Status.PARTIAL, "33"), (Status.FAILED, "31"), (Status.EMPTY, "2")],
