@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,23 +25,10 @@ class Draw(StrEnum):
     VALUE = "query value"
     TABLE = "table"
     HEAT_MAP = "heat map"
-    NOTE = "note"
 
 
 Colour = tuple[str, float, str]  # comparator, value, palette
 Link = tuple[str, str]  # label, URL; {{tag.value}} in it is the value of the widget's group
-
-
-class Style(NamedTuple):
-    """How a widget is drawn: its own time span, seconds shown as hours, colours and a link."""
-
-    span: str = ""
-    hours: bool = False
-    colours: tuple[Colour, ...] = ()
-    link: Link | None = None
-
-
-PLAIN = Style()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +36,8 @@ class Widget:
     """Metrics under one title: one line, row or number for each metric and each value of `by`.
 
     Several series combine as their metric declares. With `share_of` the widget shows 100 times the sum of
-    `metrics` divided by the sum of these. `where` selects series by tags.
+    `metrics` divided by the sum of these. `where` selects series by tags. `span` is a time span of its own,
+    `hours` shows seconds as hours.
     """
 
     title: str
@@ -58,8 +46,10 @@ class Widget:
     by: tuple[str, ...] = ()
     share_of: tuple[Metric, ...] = ()
     where: tuple[str, ...] = ()
-    text: str = ""
-    style: Style = PLAIN
+    span: str = ""
+    hours: bool = False
+    colours: tuple[Colour, ...] = ()
+    link: Link | None = None
 
 
 Sections = Mapping[str, tuple[Widget, ...]]  # widgets by the title of their section, in order
@@ -120,17 +110,11 @@ class Monitor:
     priority: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Views:
-    """The dashboards and monitors of one collector, and its sections of *fleetgauge itself*.
-
-    A metric that is on no dashboard has the reason in `unseen`.
-    """
+class Views(NamedTuple):
+    """The dashboards and monitors of one collector."""
 
     dashboards: tuple[Dashboard, ...] = ()
-    itself: Sections = field(default_factory=dict)
     monitors: tuple[Monitor, ...] = ()
-    unseen: Mapping[Metric, str] = field(default_factory=dict)
 
 
 def views_of(name: str, metrics: Iterable[Metric]) -> Views:
@@ -144,15 +128,6 @@ def views_of(name: str, metrics: Iterable[Metric]) -> Views:
         about = f"Every metric of the collector {name}."
         return Views((Dashboard(name.replace("_", "-"), name, about, {"Metrics": charts}),))
     return found
-
-
-def with_itself(own: Views, others: Iterable[Views]) -> Views:
-    """Return the runner's own views, with the sections that every collector adds to its dashboard."""
-    [dashboard] = own.dashboards
-    sections = dict(dashboard.sections)
-    for views in others:
-        sections |= views.itself
-    return replace(own, dashboards=(replace(dashboard, sections=sections),))
 
 
 def short_name(metric: Metric) -> str:
@@ -172,12 +147,10 @@ def bad_below(limit: float, good: float) -> tuple[Colour, ...]:
     return (("<", limit, "white_on_red"), ("<", good, "white_on_yellow"), (">=", good, "white_on_green"))
 
 
-# Any: the fields of a widget and of its style
+# Any: the other fields of a widget
 def _widget(draw: Draw, title: str, *metrics: Metric, **fields: Any) -> Widget:
-    style = Style(**{name: fields.pop(name) for name in Style._fields if name in fields})
-    return Widget(title, draw, metrics, style=style, **fields)
+    return Widget(title, draw, metrics, **fields)
 
 
 line, bars, toplist = (partial(_widget, draw) for draw in (Draw.LINE, Draw.BARS, Draw.TOPLIST))
 value, table, heat_map = (partial(_widget, draw) for draw in (Draw.VALUE, Draw.TABLE, Draw.HEAT_MAP))
-note = partial(_widget, Draw.NOTE)

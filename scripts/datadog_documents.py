@@ -10,7 +10,7 @@ from pathlib import Path
 
 from common import registry
 from common.collector import load_collector
-from common.dashboard import Monitor, Views, short_name, views_of, with_itself
+from common.dashboard import Monitor, Views, short_name, views_of
 from common.datadog.documents import DocumentTarget, dashboard_document, monitor_document, monitor_query
 from common.metric import Metric
 from common.run import health, health_dashboard
@@ -28,7 +28,7 @@ COLUMNS = (
 def all_views() -> list[Views]:
     """How everything is looked at: each collector, and last fleetgauge itself."""
     collectors = [views_of(name, load_collector(name).metrics) for name in registry.names()]
-    return [*collectors, with_itself(health_dashboard.VIEWS, collectors)]
+    return [*collectors, health_dashboard.VIEWS]
 
 
 def every_metric() -> list[Metric]:
@@ -100,9 +100,6 @@ def _page() -> Iterator[str]:
     for monitor in (monitor for views in found for monitor in views.monitors):
         key = f"[`{monitor.key}`](datadog/monitors/{monitor.key}.json)"
         yield f"| {key} | {_condition(monitor)} | {monitor.reason} |"
-    yield "\n## On no dashboard"
-    for metric, reason in ((metric, why) for views in found for metric, why in views.unseen.items()):
-        yield f"- `{metric.name}`: {reason}"
 
 
 def _condition(monitor: Monitor) -> str:

@@ -27,12 +27,7 @@ try:
     from common import logs, registry, signals
     from common.cli.arguments import interval
     from common.config.settings import CoreSettings, DatadogSettings
-    from common.config.sources import (
-        DATADOG_TABLE,
-        PROVISION_TABLE,
-        Configuration,
-        refuse_unknown_variables,
-    )
+    from common.config.sources import PROVISION_TABLE, Configuration, refuse_unknown_variables
     from common.datadog.client import DatadogClient
     from common.datadog.diff import show
     from common.datadog.documents import (
@@ -41,8 +36,8 @@ try:
         metadata_document,
         monitor_document,
     )
-    from common.datadog.provision_settings import ProvisioningKeys, ProvisionSettings
-    from common.datadog.provisioning import DASHBOARD, MONITOR, Provisioner, Step, instance_name
+    from common.datadog.provision_settings import ProvisionSettings
+    from common.datadog.provisioning import PERMISSIONS, Provisioner, Resource, Step, instance_name
     from common.errors import ConfigurationError, DeliveryError, FleetgaugeError
     from common.net.retry import Deadline
     from common.text import visible
@@ -67,12 +62,8 @@ def parser() -> argparse.ArgumentParser:
     add = result.add_argument
     add("--push", action="store_true", help="apply; default is a dry run")
     add("--check", action="store_true", help="validate the monitors with Datadog; change nothing")
-    add(
-        "--remove",
-        action="store_true",
-        help="delete the documents that fleetgauge created and no person edited",
-    )
-    add("--overwrite-edited", action="store_true", help="also update documents that a person edited")
+    add("--remove", action="store_true", help="delete the documents that nobody edited")
+    add("--overwrite-edited", action="store_true", help="also update what a person edited")
     add("--yes", action="store_true", help="do not ask for confirmation; skip edited documents")
     add("--notify", action="append", default=[], metavar="@HANDLE", help="recipient of the monitors")
     add("--config", metavar="FILE", help="TOML file; its table [provision] changes thresholds")
@@ -103,13 +94,11 @@ class Run:
         dashboards = [dashboard for view in views for dashboard in view.dashboards]
         monitors = settings.changed(monitor for one in views for monitor in one.monitors)
         self.documents = {
-            DASHBOARD: {one.key: dashboard_document(one, target) for one in dashboards},
-            MONITOR: {monitor.key: monitor_document(monitor, target) for monitor in monitors},
+            Resource.DASHBOARD: {one.key: dashboard_document(one, target) for one in dashboards},
+            Resource.MONITOR: {monitor.key: monitor_document(monitor, target) for monitor in monitors},
         }
-        deadline = Deadline(options.timeout)
-        keys = configuration.table(ProvisioningKeys, DATADOG_TABLE)
-        purpose = "Dashboards, monitors and metadata need an application key"
-        client = DatadogClient(keys, core, deadline, purpose=purpose)
+        keys = configuration.datadog_alone()
+        client = DatadogClient(keys, core, Deadline(options.timeout), permissions=PERMISSIONS)
         self.datadog = Provisioner(client, instance_name(core.service, core.instance))
         self.options = options
         self.confirm = confirm
@@ -127,13 +116,12 @@ class Run:
 
     def validate(self) -> None:
         """Let Datadog validate every monitor."""
-        for key, document in self.documents[MONITOR].items():
+        for key, document in self.documents[Resource.MONITOR].items():
             try:
                 self.datadog.validate(document)
                 print_line(f"monitor {key}: valid")
             except DeliveryError as error:
-                self.counts["failed"] += 1
-                print_line(f"monitor {key}: {error}")
+                self.fail(f"monitor {key}", error)
 
     def steps(self) -> Iterator[Step]:
         """Yield the steps of all dashboards and monitors."""
@@ -208,17 +196,24 @@ class Run:
         try:
             done = self.datadog.apply(step, overwrite=step.action == "edited")
         except DeliveryError as error:
-            self.counts["failed"] += 1
-            print_line(f"{step.resource.name} {step.document} ({step.title}): failed: {error}")
+            self.fail(f"{step.resource} {step.document} ({step.title})", error)
             return
         self.counts[step.action if done else "failed"] += 1
         report(step, DONE[step.action] if done else "changed since it was read, left: run this again")
+
+    def fail(self, what: str, error: DeliveryError) -> None:
+        """Report a write that was refused or lost; raise where the key is refused, as all others would be."""
+        if getattr(error, "status", None) in {401, 403}:
+            raise error
+        self.counts["failed"] += 1
+        print_line(f"{what}: failed: {error}")
 
     def metadata(self) -> str:
         """Fill in the metadata of the metrics that Datadog knows; return a summary."""
         counts: Counter[str] = Counter()
         for metric in every_metric():
-            fields = self.datadog.metadata(metric.name, metadata_document(metric))
+            declared, overwrite = metadata_document(metric), self.options.overwrite_edited
+            fields = self.datadog.metadata(metric.name, declared, overwrite=overwrite)
             if fields is None:
                 counts["unknown"] += 1
             elif fields:
@@ -227,8 +222,7 @@ class Run:
                     if self.options.push:
                         self.datadog.write_metadata(metric.name, fields)
                 except DeliveryError as error:
-                    self.counts["failed"] += 1
-                    print_line(f"metadata {metric.name}: failed: {error}")
+                    self.fail(f"metadata {metric.name}", error)
         unknown = f", {counts['unknown']} metrics not sent yet" if counts["unknown"] else ""
         return f"; metadata of {counts['written']} metrics{unknown}"
 
@@ -243,7 +237,7 @@ class Run:
 def report(step: Step, text: str) -> None:
     """Print one step with its changes."""
     reason = f" ({step.reason})" if step.reason else ""
-    print_line(f"{step.resource.name} {step.document} ({step.title}): {text}{reason}")
+    print_line(f"{step.resource} {step.document} ({step.title}): {text}{reason}")
     for line in show([*step.changes]):
         print_line(f"    {line}")
 

@@ -16,7 +16,7 @@ import pytest
 from common.cli.arguments import parser
 from common.collector import load_collector
 from common.config.settings import CoreSettings, DatadogSettings, Settings, variables
-from common.datadog.provision_settings import ProvisioningKeys, ProvisionSettings
+from common.datadog.provision_settings import ProvisionSettings
 from common.registry import names
 from scripts import demo, generate, metric_examples
 from support.documents import FOREIGN, PAGES, PRESENT, Command, commands, name_of, spans
@@ -103,7 +103,7 @@ def known_options() -> set[str]:
 
 @functools.cache
 def known_settings() -> set[str]:
-    models: list[type[Settings]] = [CoreSettings, DatadogSettings, ProvisioningKeys, ProvisionSettings]
+    models: list[type[Settings]] = [CoreSettings, DatadogSettings, ProvisionSettings]
     models += [load_collector(name).settings for name in names()]
     of_pages = {"FLEETGAUGE_QUEUE_URL", "FLEETGAUGE_STEPS_PATHS", "FLEETGAUGE_STEPS_SETTLE"}
     return of_pages.union(*(variables(model).values() for model in models))

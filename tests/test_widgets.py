@@ -81,7 +81,7 @@ def test_values_and_toplists_equal_what_was_sent(held: Held) -> None:
         ):
             for group, value in shown.items():
                 expected = combined(metric, members(held, metric, widget.by, group), widget.by)
-                scale = 3600 if widget.style.hours and metric.unit == "second" else 1
+                scale = 3600 if widget.hours and metric.unit == "second" else 1
                 assert value * scale == pytest.approx(expected), (widget.title, metric.name, group)
                 checked += 1
     assert checked > 80

@@ -49,4 +49,4 @@ DATA_PLANE = Dashboard(
     ("docs/data-plane.md", "docs/metrics.md"),
 )
 
-VIEWS = record_views("data_plane", "the data plane", DATA_PLANE)
+VIEWS = record_views("data_plane", DATA_PLANE)

@@ -50,4 +50,4 @@ OOM_DUMP = d.Monitor(
     "docs/gpu-memory.md",
 )
 
-VIEWS = record_views("gpu_memory", "GPU memory", GPU_MEMORY, OOM_DUMP)
+VIEWS = record_views("gpu_memory", GPU_MEMORY, OOM_DUMP)

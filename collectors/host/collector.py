@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,12 +24,11 @@ from collectors.host.xids import XidListener
 from common.collector import Collector, Context
 from common.config.settings import CollectorSettings, Texts, named
 from common.errors import ConfigurationError
-from common.metric import Metric, Series
+from common.metric import Series
 from fleetgauge.compute.nvml import NOT_READ, error_code, read_gpus
 
 NVML_TIMEOUT_SECONDS = 10.0
-# NVML_ERROR_DRIVER_NOT_LOADED: no GPU is not an error.
-_DRIVER_NOT_LOADED = 9  # the library is installed on a machine without GPUs
+_DRIVER_NOT_LOADED = 9  # no error: the library is installed on a machine without GPUs
 
 
 class HostSettings(CollectorSettings):
@@ -55,12 +54,11 @@ class Node:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """Begin without observations. `clock` returns epoch seconds."""
-        self._clock = clock  # the time of an XID error, which occurs between ticks
-        self._cpu: machine.CpuTimes | None = None
+        self._cpu: tuple[float, float] | None = None
         self._known: dict[int, GpuReading] = {}  # by index, the last reading with a name
         self._energy: dict[int, int] = {}  # by index, in millijoules, at the last tick
-        self._counts: dict[tuple[Metric, frozenset[tuple[str, str]]], dict[int, float]] = {}  # by second
-        self._xids: XidListener | None = None
+        self._joules: dict[int, dict[int, float]] = {}  # by index and second, of the last hour
+        self._xids = XidListener(clock)  # at the time of an error, which occurs between ticks
 
     def collect(self, context: Context[HostSettings]) -> Iterator[Series]:
         """Yield the samples of CPUs, memory, file systems and GPUs at `context.now`.
@@ -69,7 +67,10 @@ class Node:
         DeadlineExceededError where no time is left for the driver.
         """
         root = _root(context.settings)
-        before, self._cpu = self._cpu or machine.first_cpu_times(), machine.cpu_times()
+        if self._cpu is None:
+            self._cpu = machine.cpu_times()
+            time.sleep(machine.CPU_SECONDS)
+        before, self._cpu = self._cpu, machine.cpu_times()
         # None where a counter did not advance: absent, not 0.
         utilization = machine.utilization(before, self._cpu)
         samples = [] if utilization is None else [(metrics.CPU_UTILIZATION, utilization)]
@@ -89,8 +90,8 @@ class Node:
         at = context.now
         # XID errors are events that NVML delivers only to a process that waits: a single run cannot count
         # them.
-        if context.stays and (self._xids is None or self._xids.is_done()):
-            self._xids = XidListener(self._clock)
+        if context.stays:
+            self._xids.start()
         reading = read_gpus(
             partial(gpus.read, video=context.settings.gpu_video, proc=self._host_proc(context, root)),
             partial(GpuReading, error=NOT_READ),  # of a GPU that is not read in time
@@ -143,37 +144,26 @@ class Node:
     def _count_series(self, found: list[GpuReading], context: Context[HostSettings]) -> Iterator[Series]:
         """Yield energy and XID errors since the last tick, and again those of the last hour.
 
-        A delivery may have failed; sending a count again for its own second changes nothing.
+        A delivery may have failed; sending a count again for its own second changes nothing. Points older
+        than the intake accepts need not be sent again.
         """
+        earliest = context.window.earliest or context.now
         for gpu in found:
             before = self._energy.get(gpu.index)
+            joules = self._joules.setdefault(gpu.index, {})
             if gpu.energy_mj is not None:
                 self._energy[gpu.index] = gpu.energy_mj
                 # A single reading is no difference: the first tick of a process counts nothing.
                 if before is not None and before <= gpu.energy_mj:  # the counter restarts with the driver
-                    joules = (gpu.energy_mj - before) / 1000
-                    self._count(metrics.GPU_ENERGY, joules, context.now, _tags(gpu, context))
-        for second, index, xid, count in self._xids.take(before=context.now) if self._xids else ():
+                    joules[context.now] = (gpu.energy_mj - before) / 1000
+            for second in [second for second in joules if second < earliest]:
+                del joules[second]
+            if joules:
+                tags = _tags(gpu, context)
+                yield metrics.GPU_ENERGY.series([*joules], [*joules.values()], **tags)
+        for (second, index, xid), count in sorted(self._xids.counts(earliest, context.now).items()):
             tags = _tags(self._known.get(index, GpuReading(index)), context)
-            self._count(metrics.GPU_XID_ERRORS, count, second, {"xid": str(xid), **tags})
-        # Points older than the intake accepts need not be sent again.
-        earliest = context.window.earliest or context.now
-        for (metric, tag_items), points in list(self._counts.items()):
-            for second in [second for second in points if second < earliest]:
-                del points[second]
-            if points:
-                times = sorted(points)
-                yield metric.series(times, [points[second] for second in times], **dict(tag_items))
-            else:
-                del self._counts[metric, tag_items]
-
-    def _count(self, metric: Metric, value: float, second: int, tags: Mapping[str, str]) -> None:
-        """Add to a count of one second.
-
-        Two errors of a second are one point: of two points of a series and second, Datadog stores the last.
-        """
-        points = self._counts.setdefault((metric, frozenset(tags.items())), {})
-        points[second] = points.get(second, 0) + value
+            yield metrics.GPU_XID_ERRORS(count, second, xid=str(xid), **tags)
 
 
 def _root(settings: HostSettings) -> Path | None:

@@ -6,82 +6,70 @@ Declarations only: `common.dashboard` has the vocabulary, and the JSON in docs/d
 from __future__ import annotations
 
 from collectors.host import metrics as m
-from common.dashboard import (
-    Condition,
-    Dashboard,
-    Monitor,
-    Views,
-    bad_above,
-    bars,
-    heat_map,
-    line,
-    table,
-    toplist,
-    value,
-)
+from common import dashboard as d
 from common.metric import Metric
 
 _GPU = ("host", "gpu")
 _README = "collectors/host/README.md"
 
-HOSTS = Dashboard(
+HOSTS = d.Dashboard(
     "hosts",
     "Hosts",
     "Nodes and their GPUs, each measured by itself. Flags (0 or 1 per GPU) add up to the number of GPUs. "
     "Error counters start when the driver is loaded, aggregate ones with the GPU's lifetime.",
     {
         "Overview": (
-            value("Nodes", m.INFO),
-            value("GPUs", m.GPU_COUNT),
-            value("Lost GPUs", m.GPU_LOST, colours=bad_above(0)),
-            value("GPU utilization", m.GPU_UTILIZATION),
-            value("GPU power", m.GPU_POWER),
-            value("Disk usage max", m.DISK_USED, colours=bad_above(95)),
+            d.value("Nodes", m.INFO),
+            d.value("GPUs", m.GPU_COUNT),
+            d.value("Lost GPUs", m.GPU_LOST, colours=d.bad_above(0)),
+            d.value("GPU utilization", m.GPU_UTILIZATION),
+            d.value("GPU power", m.GPU_POWER),
+            d.value("Disk usage max", m.DISK_USED, colours=d.bad_above(95)),
         ),
         "Nodes": (
-            line("CPU utilization by host", m.CPU_UTILIZATION, by=("host",)),
-            line("Load (1 min) by host", m.LOAD_1M, by=("host",)),
-            line("Memory used by host", m.MEMORY_USED, by=("host",)),
-            line("Memory total and available", m.MEMORY, m.MEMORY_AVAILABLE),
-            toplist("Disk usage by file system", m.DISK_USED, by=("host", "path")),
-            line("Disk space free by host", m.DISK_FREE, by=("host",)),
-            table("Node inventory", m.INFO, by=("host", "kernel", "os", "gpu_type", "slurm_partition")),
-            table("CPUs and GPUs by host", m.CPU_COUNT, m.GPU_COUNT, m.GPU_COUNT_LISTED, by=("host",)),
+            d.line("CPU utilization by host", m.CPU_UTILIZATION, by=("host",)),
+            d.line("Load (1 min) by host", m.LOAD_1M, by=("host",)),
+            d.line("Memory used by host", m.MEMORY_USED, by=("host",)),
+            d.line("Memory total and available", m.MEMORY, m.MEMORY_AVAILABLE),
+            d.toplist("Disk usage by file system", m.DISK_USED, by=("host", "path")),
+            d.line("Disk space free by host", m.DISK_FREE, by=("host",)),
+            d.table("Node inventory", m.INFO, by=("host", "kernel", "os", "gpu_type", "slurm_partition")),
+            d.table("CPUs and GPUs by host", m.CPU_COUNT, m.GPU_COUNT, m.GPU_COUNT_LISTED, by=("host",)),
         ),
         "GPUs": (
-            heat_map("GPU utilization by GPU", m.GPU_UTILIZATION, by=_GPU),
-            line("GPU utilization by host", m.GPU_UTILIZATION, by=("host",)),
-            line("GPU memory bandwidth utilization by host", m.GPU_MEMORY_UTILIZATION, by=("host",)),
-            line("Encoder and decoder utilization by host", m.GPU_ENCODER, m.GPU_DECODER, by=("host",)),
-            line("GPU memory used by host", m.GPU_MEMORY_USED, by=("host",)),
-            line(
+            d.heat_map("GPU utilization by GPU", m.GPU_UTILIZATION, by=_GPU),
+            d.line("GPU utilization by host", m.GPU_UTILIZATION, by=("host",)),
+            d.line("GPU memory bandwidth utilization by host", m.GPU_MEMORY_UTILIZATION, by=("host",)),
+            d.line("Encoder and decoder utilization by host", m.GPU_ENCODER, m.GPU_DECODER, by=("host",)),
+            d.line("GPU memory used by host", m.GPU_MEMORY_USED, by=("host",)),
+            d.line(
                 "GPU memory total, free and reserved",
                 m.GPU_MEMORY,
                 m.GPU_MEMORY_FREE,
                 m.GPU_MEMORY_RESERVED,
             ),
-            toplist("GPU memory by job", m.GPU_JOB_MEMORY, by=("slurm_job", "pod_uid")),
+            d.toplist("GPU memory by job", m.GPU_JOB_MEMORY, by=("slurm_job", "pod_uid")),
         ),
         "Temperature, power and clocks": (
-            line("GPU temperature by host", m.GPU_TEMPERATURE, by=("host",)),
-            line("GPU memory temperature by host", m.GPU_MEMORY_TEMPERATURE, by=("host",)),
-            line("GPU power by host", m.GPU_POWER, by=("host",)),
-            line("GPU power limit by host", m.GPU_POWER_LIMIT, by=("host",)),
-            bars("GPU energy by host", m.GPU_ENERGY, by=("host",)),
-            line("GPU clocks by host", m.GPU_SM_CLOCK, m.GPU_MEMORY_CLOCK, by=("host",)),
-            line("Throttled GPUs by reason", m.GPU_THROTTLED, by=("reason",)),
-            line("Slowed GPUs by host", m.GPU_SLOWED, by=("host",)),
+            d.line("GPU temperature by host", m.GPU_TEMPERATURE, by=("host",)),
+            d.line("GPU memory temperature by host", m.GPU_MEMORY_TEMPERATURE, by=("host",)),
+            d.line("GPU power by host", m.GPU_POWER, by=("host",)),
+            d.line("GPU power limit by host", m.GPU_POWER_LIMIT, by=("host",)),
+            d.bars("GPU energy by host", m.GPU_ENERGY, by=("host",)),
+            d.line("GPU clocks by host", m.GPU_SM_CLOCK, m.GPU_MEMORY_CLOCK, by=("host",)),
+            d.line("Throttled GPUs by reason", m.GPU_THROTTLED, by=("reason",)),
+            d.line("Slowed GPUs by host", m.GPU_SLOWED, by=("host",)),
         ),
         "Errors": (
-            line("Lost GPUs by host", m.GPU_LOST, by=("host",)),
-            bars("XID errors by host", m.GPU_XID_ERRORS, by=("host", "xid")),
-            line("ECC errors by type", m.GPU_ECC_ERRORS, by=("kind",)),
-            line("ECC errors by type (aggregate)", m.GPU_ECC_ERRORS_AGGREGATE, by=("kind",)),
-            line("Remapped rows by type", m.GPU_REMAPPED_ROWS, by=("kind",)),
-            line("Row remapping pending or failed", m.GPU_REMAPPING_PENDING, m.GPU_REMAPPING_FAILED),
-            line("PCIe replays by host", m.GPU_PCIE_REPLAYS, by=("host",)),
-            line("NVLink errors by type", m.GPU_NVLINK_ERRORS, by=("kind",)),
-            line("Active NVLinks by host", m.GPU_NVLINKS_ACTIVE, by=("host",)),
+            d.line("Lost GPUs by host", m.GPU_LOST, by=("host",)),
+            d.bars("XID errors by host", m.GPU_XID_ERRORS, by=("host", "xid")),
+            d.line("ECC errors by type", m.GPU_ECC_ERRORS, by=("kind",)),
+            d.line("ECC errors by type (aggregate)", m.GPU_ECC_ERRORS_AGGREGATE, by=("kind",)),
+            d.line("Remapped rows by type", m.GPU_REMAPPED_ROWS, by=("kind",)),
+            d.line("Row remapping pending or failed", m.GPU_REMAPPING_PENDING, m.GPU_REMAPPING_FAILED),
+            d.line("PCIe replays by host", m.GPU_PCIE_REPLAYS, by=("host",)),
+            d.line("NVLink errors by type", m.GPU_NVLINK_ERRORS, by=("kind",)),
+            d.line("Active NVLinks by host", m.GPU_NVLINKS_ACTIVE, by=("host",)),
         ),
     },
     (_README, "docs/metrics.md"),
@@ -90,13 +78,13 @@ HOSTS = Dashboard(
 
 def _gpu_monitor(
     key: str, title: str, metric: Metric, reason: str, message: tuple[str, str, str], *where: str
-) -> Monitor:
+) -> d.Monitor:
     """Return a monitor that alerts as soon as the metric is above 0 for one GPU."""
     by = (*_GPU, "xid") if "xid" in metric.tags else _GPU
     reduce = "sum" if metric.kind == "count" else "max"
-    return Monitor(
+    return d.Monitor(
         *(key, f"{title} on {{{{host.name}}}}"),
-        Condition((metric,), reduce, "1h", ">", 0.0, by=by, where=where),
+        d.Condition((metric,), reduce, "1h", ">", 0.0, by=by, where=where),
         reason,
         *message,
         _README,
@@ -151,10 +139,10 @@ MONITORS = (
             "Look the number up in NVIDIA's list; for the hardware's, drain the node and reset the GPU.",
         ),
     ),
-    Monitor(
+    d.Monitor(
         "disk-full",
         "{{path.name}} of {{host.name}} fills up",
-        Condition((m.DISK_USED,), *("min", "1h", ">", 95.0), warning=85.0, by=("host", "path")),
+        d.Condition((m.DISK_USED,), *("min", "1h", ">", 95.0), warning=85.0, by=("host", "path")),
         "of a large file system 5 % are hours of checkpoints; an hour above it is no temporary file",
         "The file system {{path.name}} of {{host.name}} is {{value}} % full.",
         "Jobs that write to it fail, and so do checkpoints.",
@@ -163,4 +151,4 @@ MONITORS = (
     ),
 )
 
-VIEWS = Views((HOSTS,), monitors=MONITORS)
+VIEWS = d.Views((HOSTS,), monitors=MONITORS)

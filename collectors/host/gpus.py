@@ -23,12 +23,10 @@ _INVALID_ARGUMENT, _FUNCTION_NOT_FOUND, _UNKNOWN = 2, 13, 999
 _BYTES_TO_GIB = 2.0**-30
 _MEMORY_V2 = 0x02000028  # nvmlMemory_v2_t, which separates reserved memory from used
 _MEMORY_TEMPERATURE = 82  # NVML_FI_DEV_MEMORY_TEMP
-_VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
 _MAX_LINKS = 36
 _LINK_ERRORS = ("replay", "recovery", "crc_flit", "crc_data")  # by nvmlNvLinkErrorCounter_t
-_PROFILE = re.compile(
-    r"MIG (?:\d+c\.)?(\S+)$"
-)  # compute instances (`1c.`) share the memory of their GPU instance
+# Compute instances (`1c.`) share the memory of their GPU instance.
+_PROFILE = re.compile(r"MIG (?:\d+c\.)?(\S+)$")
 
 
 class Query(NamedTuple):
@@ -157,7 +155,6 @@ def _samples(device: Device, index: int, video: bool, proc: Path | None) -> Iter
         yield from _query(device, VIDEO_QUERIES if video else ())
     instances = list(_instances(device, index))
     for instance, tags in instances or [(device, {})]:
-        # Version 2 of the structure separates reserved memory; a driver without it has total and free only.
         yield from list(_query(instance, MEMORY_QUERIES, tags)) or _query(instance, MEMORY_QUERIES_V1, tags)
         # NVML lists the processes of an instance by its own handle.
         if proc is not None:
@@ -187,10 +184,8 @@ def _instances(device: Device, index: int) -> Iterator[tuple[Device, dict[str, s
     """
     seen = set()
     for instance in device.instances():
-        name, number = (
-            instance.get_text("nvmlDeviceGetName"),
-            instance.get_number("nvmlDeviceGetGpuInstanceId"),
-        )
+        name = instance.get_text("nvmlDeviceGetName")
+        number = instance.get_number("nvmlDeviceGetGpuInstanceId")
         profile = _PROFILE.search(name or "")
         if profile and number is not None and number not in seen:
             seen.add(number)
@@ -204,20 +199,14 @@ def _memory_temperature(device: Device) -> Iterator[Sample]:
     Nothing where the GPU does not support it.
     """
     values = device.get("nvmlDeviceGetFieldValues", (_MEMORY_TEMPERATURE,))
-    if values is not None and not values[0].nvmlReturn and values[0].valueType < len(_VALUE_FIELDS):
-        # A field value is a union: its type selects the member.
-        degrees = getattr(values[0].value, _VALUE_FIELDS[values[0].valueType])
-        yield Sample(metrics.GPU_MEMORY_TEMPERATURE, degrees, {})
+    if values is not None and not values[0].nvmlReturn:
+        # A field value is a union, whose member is documented for each field.
+        yield Sample(metrics.GPU_MEMORY_TEMPERATURE, values[0].value.uiVal, {})
 
 
 def _clock_reasons(device: Device) -> Iterator[Sample]:
-    """Yield which reasons lower the clocks. NVML renamed the function; older drivers have the old name.
-
-    One sample of 0 or 1 per reason, and one for those that are not normal on a busy GPU.
-    """
+    """Yield which reasons lower the clocks: 0 or 1 per reason, and for those that no busy GPU should have."""
     bits = device.get_number("nvmlDeviceGetCurrentClocksEventReasons")
-    if bits is None:
-        bits = device.get_number("nvmlDeviceGetCurrentClocksThrottleReasons")
     if bits is not None:
         for reason, bit in REASON_BITS.items():
             yield Sample(metrics.GPU_THROTTLED, int(bool(bits & bit)), {"reason": reason})

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import platform
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 
@@ -24,37 +22,24 @@ _MAX_OS_RELEASE_BYTES = 65536
 MachineSample = tuple[Metric, float]
 
 
-class CpuTimes(NamedTuple):
-    """CPU seconds since boot, summed over CPUs as psutil and node_exporter do."""
+def cpu_times() -> tuple[float, float]:
+    """Return the CPU seconds since boot, busy and total, summed over CPUs as psutil and node_exporter do.
 
-    busy: float
-    total: float
-
-
-def cpu_times() -> CpuTimes:
-    """Return the CPU times so far. User time includes guest time; iowait counts as idle.
-
-    Guest time is therefore subtracted from the sum of all fields, where it would count twice.
+    User time includes guest time, which is therefore subtracted from the sum of all fields, where it would
+    count twice. iowait counts as idle.
     """
     times = psutil.cpu_times()
     total = sum(times) - getattr(times, "guest", 0) - getattr(times, "guest_nice", 0)
-    return CpuTimes(total - times.idle - getattr(times, "iowait", 0), total)
+    return total - times.idle - getattr(times, "iowait", 0), total
 
 
-def utilization(before: CpuTimes, after: CpuTimes) -> float | None:
+def utilization(before: tuple[float, float], after: tuple[float, float]) -> float | None:
     """Return the percentage of CPU time in use between two readings; None where a counter did not advance.
 
     iowait may even decrease on Linux, so that a difference is not trusted to be positive.
     """
-    total, busy = after.total - before.total, after.busy - before.busy
+    busy, total = after[0] - before[0], after[1] - before[1]
     return round(min(100.0, 100 * busy / total), 1) if total > 0 and busy >= 0 else None
-
-
-def first_cpu_times() -> CpuTimes:
-    """Return the CPU times of CPU_SECONDS ago: sleep that long, for a process without an earlier reading."""
-    before = cpu_times()
-    time.sleep(CPU_SECONDS)
-    return before
 
 
 def samples(root: Path | None) -> Iterator[MachineSample]:

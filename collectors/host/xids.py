@@ -25,48 +25,56 @@ log = logging.getLogger(__name__)
 
 
 class XidListener:
-    """Counts XID errors by second, GPU index and XID from its construction on.
+    """Counts XID errors by second, GPU index and XID, while its thread runs.
 
-    The lock protects the counts, which the listening thread adds to and `take` removes.
+    The lock protects the counts, which the thread adds to and `counts` removes.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._counts: Counter[tuple[int, int, int]] = Counter()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._listen, name="xid-listener", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
-    def is_done(self) -> bool:
-        """Return whether the thread has ended, because there is no driver, and all counts were taken."""
-        return not self._thread.is_alive() and not self._counts
+    def start(self) -> None:
+        """Begin to listen, again where the thread has ended, because there was no driver."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._listen, name="xid-listener", daemon=True)
+            self._thread.start()
 
-    def take(self, before: int) -> list[tuple[int, int, int, int]]:
-        """Remove and return (second, GPU index, XID, count) of the seconds before `before`.
+    def counts(self, since: int, until: int) -> dict[tuple[int, int, int], int]:
+        """Return the counts by (second, GPU index, XID) for `since <= second < until`; drop older ones.
 
-        The current second stays until it is over: sent in two parts, the second would overwrite the first.
+        The current second is left out until it is over: sent in two parts, the second would overwrite the
+        first.
         """
         with self._lock:
-            complete = [key for key in self._counts if key[0] < before]
-            return [(*key, self._counts.pop(key)) for key in complete]
+            for key in [key for key in self._counts if key[0] < since]:
+                del self._counts[key]
+            return {key: count for key, count in self._counts.items() if key[0] < until}
 
     def _listen(self) -> None:
         """Count events until the driver is shut down. Ticks benefit: NVML stays initialised as long.
 
-        A failure to begin ends the thread; `is_done` then lets the collector try again.
+        A failure to begin ends the thread; the next tick tries again.
         """
         try:
             nvml = load_pynvml()
             nvml.nvmlInit()
             events = nvml.nvmlEventSetCreate()
-            handles = dict(
-                registered
-                for index in range(nvml.nvmlDeviceGetCount())
-                if (registered := _register(nvml, events, index)) is not None
-            )
+            count = nvml.nvmlDeviceGetCount()
         except Exception as error:  # no driver, or none with events
             log.debug("cannot listen for XID errors: %s", error)
             return
+        handles = {}
+        for number in range(count):
+            # A GPU that cannot be registered, such as a lost one, does not prevent listening to the others.
+            try:
+                handle = nvml.nvmlDeviceGetHandleByIndex(number)
+                nvml.nvmlDeviceRegisterEvents(handle, _XID_EVENT, events)
+                handles[_address(handle)] = number
+            except Exception as error:
+                log.debug("cannot listen for XID errors of GPU %d: %s", number, error)
         # The timeout bounds each wait, as a thread inside the driver cannot be interrupted.
         while handles:
             try:
@@ -83,21 +91,6 @@ class XidListener:
                     self._counts[int(self._clock()), index, event.eventData] += 1
 
 
-# Any: the binding has no types.
-def _register(nvml: Any, events: Any, index: int) -> tuple[int | None, int] | None:
-    """Register a GPU for XID events and return the address of its handle with its index; None on failure.
-
-    A GPU that cannot be registered, such as a lost one, does not prevent listening to the others.
-    """
-    try:
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        nvml.nvmlDeviceRegisterEvents(handle, _XID_EVENT, events)
-    except Exception as error:
-        log.debug("cannot listen for XID errors of GPU %d: %s", index, error)
-        return None
-    return _address(handle), index
-
-
-def _address(handle: Any) -> int | None:
+def _address(handle: Any) -> int | None:  # Any: the binding has no types
     """Return the address that a handle points to: events carry a new handle object for the same GPU."""
     return ctypes.cast(handle, ctypes.c_void_p).value

@@ -15,7 +15,6 @@ from common.dashboard import (
     bad_above,
     bad_below,
     line,
-    note,
     table,
     toplist,
     value,
@@ -168,10 +167,6 @@ PUSH_TO_MAIN = Dashboard(
                 link=_PROJECT_LINK,
             ),
             line("Success rate by project, last 24 h", m.PUSH_SUCCESS, by=_PROJECT),
-            note(
-                "Where to look",
-                text="The log of a crashed run is in W&B: open the project and sort by end time.",
-            ),
         ),
     },
     _PAGES,

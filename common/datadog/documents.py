@@ -15,26 +15,22 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from common.dashboard import Dashboard, Draw, Monitor, Sections, Widget, short_name
+from common.dashboard import Dashboard, Draw, Monitor, Widget, short_name
 from common.metric import Combine, Kind, Metric
 from common.names import normalise_tag
 
 # Seconds of a bucket in which several series combine: their points differ by up to a tick, and in a shorter
 # bucket some of them would be missing.
 BUCKET = 900
-COLUMNS = 12
 # Seconds that a point may arrive after the time it is true for: a monitor that evaluates earlier would see an
 # incomplete bucket, and a new group one without its first points.
 DELAY = 300
-# Datadog's limit of a description, less the digest that provisioning adds.
-MAX_DESCRIPTION = 400 - len(" [fleetgauge:00000000]")
 # Template variables, in the order in which a dashboard shows them.
 VARIABLES = ("project", "user", "host", "job", "job_id", "run", "run_hash", "rank")
 
 Document = dict[str, Any]  # Any: JSON
 
 _AGGREGATORS = {Combine.MEAN: "avg", Combine.NONE: "avg"}
-_SIZES = {Draw.VALUE: (4, 2), Draw.NOTE: (6, 2)}
 _TYPES = {
     Draw.LINE: "timeseries",
     Draw.BARS: "timeseries",
@@ -74,17 +70,29 @@ def dashboard_document(dashboard: Dashboard, target: DocumentTarget) -> Document
     variables = [name for name in VARIABLES if any(_has(metric, name) for metric in metrics)]
     pages = ", ".join(map(target.page, dashboard.pages))
     about = f"{dashboard.about}\n\nDocumentation: {pages}\n" if pages else dashboard.about
-    groups = {"About": (Widget(dashboard.title, Draw.NOTE, text=about),), **dashboard.sections}
+    note = {"type": "note", "content": about, "background_color": "white", "font_size": "14"}
+    groups = {"About": [note]}
+    for title, widgets in dashboard.sections.items():
+        groups[title] = [_definition(widget, target) for widget in widgets]
     return {
         "title": dashboard.title,
         "description": dashboard.about,
         "layout_type": "ordered",
-        "reflow_type": "fixed",
+        "reflow_type": "auto",  # Datadog arranges the widgets
         "template_variables": [
-            {"name": name, "prefix": name, "available_values": [], "defaults": ["*"]}
-            for name in ("env", "service", *variables)
+            {"name": name, "prefix": name, "defaults": ["*"]} for name in ("env", "service", *variables)
         ],
-        "widgets": [*_groups(groups, target)],
+        "widgets": [
+            {
+                "definition": {
+                    "type": "group",
+                    "layout_type": "ordered",
+                    "title": title,
+                    "widgets": [{"definition": definition} for definition in definitions],
+                }
+            }
+            for title, definitions in groups.items()
+        ],
     }
 
 
@@ -93,67 +101,21 @@ def _has(metric: Metric, variable: str) -> bool:
     return variable in metric.tags or (variable == "host" and metric.on_node)
 
 
-def _groups(sections: Sections, target: DocumentTarget) -> Iterator[Document]:
-    """Yield groups one below the other, each as high as its widgets need."""
-    top = 0
-    for title, listed in sections.items():
-        widgets, height = _rows(listed, target)
-        layout = {"x": 0, "y": top, "width": COLUMNS, "height": height + 1}
-        definition = {
-            "type": "group",
-            "layout_type": "ordered",
-            "title": title,
-            "show_title": True,
-            "widgets": widgets,
-        }
-        yield {"definition": definition, "layout": layout}
-        top += height + 1
-
-
-def _rows(widgets: Iterable[Widget], target: DocumentTarget) -> tuple[list[Document], int]:
-    """Return widgets in rows, the last of a row as wide as there is room, and the height of the rows.
-
-    The layout is explicit (`reflow_type: fixed`), so that Datadog does not move widgets.
-    """
-    rows: list[Document] = []
-    x = y = tallest = 0
-    for widget in widgets:
-        width, height = _SIZES.get(widget.draw, (6, 4))
-        if x + width > COLUMNS:
-            rows[-1]["layout"]["width"] += COLUMNS - x
-            x, y, tallest = 0, y + tallest, 0
-        layout = {"x": x, "y": y, "width": width, "height": height}
-        rows.append({"definition": _definition(widget, target), "layout": layout})
-        x, tallest = x + width, max(tallest, height)
-    rows[-1]["layout"]["width"] += COLUMNS - x
-    return rows, y + tallest
-
-
 def _definition(widget: Widget, target: DocumentTarget) -> Document:
     """Return the definition of a widget: its request, and what its type needs besides."""
-    if widget.draw is Draw.NOTE:
-        return {"type": "note", "content": widget.text, "background_color": "white", "font_size": "14"}
-    definition: Document = {
-        "type": _TYPES[widget.draw],
-        "title": widget.title,
-        "requests": [_request(widget)],
-    }
-    if definition["type"] == "timeseries":
-        definition |= {
-            "show_legend": True,
-            "legend_layout": "auto",
-            "legend_columns": ["avg", "max", "value"],
-        }
-        definition["yaxis"] = {"include_zero": True}
+    kind = _TYPES[widget.draw]
+    definition: Document = {"type": kind, "title": widget.title, "requests": [_request(widget)]}
+    if kind == "timeseries":
+        definition["show_legend"] = True
     if widget.draw is Draw.VALUE:
         unit = _unit(widget, widget.metrics[0])
         # Autoscale turns bytes into GiB, but it would also turn 1,200 runs into 1.2k.
         scaled = unit in _SCALED
         definition |= {"autoscale": scaled, "precision": 1 if scaled else _DECIMALS.get(unit, 0)}
-    if widget.style.span:
-        definition["time"] = {"live_span": widget.style.span}
-    if widget.style.link:
-        label, url = widget.style.link
+    if widget.span:
+        definition["time"] = {"live_span": widget.span}
+    if widget.link:
+        label, url = widget.link
         definition["custom_links"] = [{"label": label, "link": url.replace("https://wandb.ai", target.wandb)}]
     return definition
 
@@ -162,7 +124,7 @@ def _unit(widget: Widget, metric: Metric) -> str:
     """Return the unit that a widget shows a metric in."""
     if widget.share_of:
         return "percent"
-    return "hour" if widget.style.hours and metric.unit == "second" else metric.unit
+    return "hour" if widget.hours and metric.unit == "second" else metric.unit
 
 
 def _request(widget: Widget) -> Document:
@@ -187,10 +149,10 @@ def _request(widget: Widget) -> Document:
         request["display_type"] = widget.draw.value
     if widget.draw in {Draw.TOPLIST, Draw.TABLE}:
         request["sort"] = {"count": 25, "order_by": [{"type": "formula", "index": 0, "order": "desc"}]}
-    if widget.style.colours:
+    if widget.colours:
         request["conditional_formats"] = [
             {"comparator": compare, "value": value, "palette": palette}
-            for compare, value, palette in widget.style.colours
+            for compare, value, palette in widget.colours
         ]
     return request
 
@@ -204,7 +166,7 @@ def _formulas(widget: Widget, names: Mapping[Metric, str]) -> Iterator[Document]
     if widget.share_of:
         part = " + ".join(terms[metric] for metric in widget.metrics)
         total = " + ".join(terms[metric] for metric in widget.share_of)
-        yield {"formula": f"100 * ({part}) / ({total})", "alias": "share", **_number_format("percent")}
+        yield _formula(f"100 * ({part}) / ({total})", "share", "percent")
         return
     for metric in widget.metrics:
         unit = _unit(widget, metric)
@@ -212,27 +174,27 @@ def _formulas(widget: Widget, names: Mapping[Metric, str]) -> Iterator[Document]
         alias = short_name(metric)
         if unit != metric.unit:
             formula, alias = f"{formula} / 3600", re.sub(r" s(econds)?$", " hours", alias)
-        yield {"formula": formula, "alias": alias, **_number_format(unit)}
+        yield _formula(formula, alias, unit)
 
 
-def _number_format(unit: str) -> Document:
-    if not unit:
-        return {}
-    return {"number_format": {"unit": {"type": "canonical_unit", "unit_name": unit}}}
+def _formula(formula: str, alias: str, unit: str) -> Document:
+    made: Document = {"formula": formula, "alias": alias}
+    if unit:
+        made["number_format"] = {"unit": {"type": "canonical_unit", "unit_name": unit}}
+    return made
 
 
 def _widget_query(metric: Metric, widget: Widget) -> str:
     """Return the query of a metric in a widget: its scope, its groups and its rollup."""
-    variables = [f"${name}" for name in ("env", "service", *VARIABLES)]
-    scope = [name for name in variables if name in {"$env", "$service"} or _has(metric, name[1:])]
-    series = _series(metric, [*scope, *widget.where], widget.by)
+    variables = ["$env", "$service", *(f"${name}" for name in VARIABLES if _has(metric, name))]
+    series = _series(metric, [*variables, *widget.where], widget.by)
     if metric.kind is Kind.COUNT:
         return series
     # A group of one series, and a span of its own, leave the bucket to Datadog, which returns 1,500 points.
     fixed = {*widget.by, *(pair.partition(":")[0] for pair in widget.where)}
     single = not metric.open_tags and {*metric.tags, *(["host"] if metric.on_node else [])} <= fixed
     how = metric.combines.value if metric.combines in {Combine.MAX, Combine.MIN} else "avg"
-    return f"{series}.rollup({how})" if single or widget.style.span else f"{series}.rollup({how}, {BUCKET})"
+    return f"{series}.rollup({how})" if single or widget.span else f"{series}.rollup({how}, {BUCKET})"
 
 
 def _series(metric: Metric, scope: Iterable[str], by: Iterable[str]) -> str:
@@ -259,8 +221,6 @@ def monitor_document(monitor: Monitor, target: DocumentTarget) -> Document:
         "thresholds": thresholds,
         "require_full_window": False,
         "evaluation_delay": DELAY,
-        "include_tags": True,
-        "notify_audit": False,
         "notify_no_data": monitor.no_data is not None,
     }
     if monitor.no_data is not None:
@@ -303,12 +263,6 @@ def monitor_query(monitor: Monitor, service: str) -> str:
 
 
 def metadata_document(metric: Metric) -> Document:
-    """Return unit, description and short name of a metric, as Datadog shows them.
-
-    A description that is too long is cut; the unit is left out where there is none.
-    """
-    text = metric.help
-    if len(text) > MAX_DESCRIPTION:
-        text = text[: MAX_DESCRIPTION - 3].rstrip() + "..."
+    """Return description, short name and, where there is one, unit of a metric, as Datadog shows them."""
     unit = {"unit": metric.unit} if metric.unit else {}
-    return {"description": text, "short_name": short_name(metric), **unit}
+    return {"description": metric.help, "short_name": short_name(metric), **unit}

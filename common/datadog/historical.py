@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from common.datadog.client import DatadogClient
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
 
 # The permissions of the application key, as Datadog's documentation names them.
 READING = "metrics_read"
-WRITING = "late_metrics_config_write"
-PURPOSE = "an application key is needed to read which metrics accept points older than an hour"
+PERMISSIONS = f"{READING}, late_metrics_config_write"
 
-_TYPE = "historical_metrics_configurations"
+_CAUSES = {  # by status, as the documentation lists them
+    404: "it does not exist yet: push it live once, and then turn it on",
+    400: "it has a tag configuration, or is a distribution or a standard metric",
+    422: "it has a tag configuration, or is a distribution or a standard metric",
+}
 
 
 class HistoricalIngestion:
@@ -39,74 +43,72 @@ class HistoricalIngestion:
     def enabled(self, names: Iterable[str]) -> set[str]:
         """Return the names among these that accept old points, with one request for each.
 
-        Raises ConfigurationError where a key is refused, DeliveryError and DeadlineExceededError.
+        Raises RefusedError where a key is refused, DeliveryError and DeadlineExceededError.
         """
-        return {name for name in sorted(set(names)) if self._is_enabled(name)}
+        found = set()
+        for name in sorted(set(names)):
+            try:
+                self._call(name, lambda api, name=name: api.get_historical_metrics_configuration(name))  # type: ignore[misc]
+                found.add(name)
+            except RefusedError as refused:
+                # Datadog's own 404 is the response for a metric without configuration. One without an error
+                # document is from another server, and shows nothing.
+                if refused.status != 404 or not refused.problems:
+                    raise
+        return found
 
     def enable(self, name: str) -> str | None:
         """Enable it for a metric; return None, or why Datadog refused.
 
-        Raises RefusedError for a response that is not Datadog's, or where the API key is bad, and
-        DeliveryError.
+        Raises RefusedError for a response that is not Datadog's, and DeliveryError.
         """
-        body: Any = {"data": {"id": name, "type": _TYPE}}  # declared as a model, a dict is accepted
+        # Declared as a model, a dict is accepted.
+        body: Any = {"data": {"id": name, "type": "historical_metrics_configurations"}}
         try:
-            self._configuration(name, lambda api: api.create_historical_metrics_configuration(body))
+            self._call(name, lambda api: api.create_historical_metrics_configuration(body))
         except RefusedError as refused:
-            return self._explain(refused)
+            if not refused.problems:
+                raise
+            cause = _CAUSES.get(refused.status or 0)
+            return f"{cause}; Datadog's message: {'; '.join(refused.problems)}" if cause else str(refused)
         return None
 
-    def _is_enabled(self, name: str) -> bool:
-        """Return whether a metric has a configuration; raises as `enabled`."""
-        try:
-            self._configuration(name, lambda api: api.get_historical_metrics_configuration(name))
-        except RefusedError as refused:
-            # Datadog's own 404 is the response for a metric without configuration. One without an error
-            # document is from another server, and shows nothing.
-            if refused.status == 404 and refused.problems:
-                return False
-            raise self.client.explain_refusal(refused, READING) from None
-        return True
+    def _call(self, name: str, operation: Callable[[MetricsApi], object]) -> None:
+        """Request the configuration of a metric, which exists where ingestion is enabled.
 
-    def _configuration(self, name: str, operation: Callable[[MetricsApi], object]) -> None:
-        """Request the configuration of a metric: it exists where ingestion is enabled.
-
-        Raises RefusedError where Datadog refuses, which for reading includes that it is not enabled.
+        The official client has the operation, and our client sends it. Raises RefusedError where Datadog
+        refuses, which for reading includes that ingestion is not enabled.
         """
+        # Imported here, because few runs need it and its import is slow.
+        from datadog_api_client import ApiClient, Configuration
         from datadog_api_client.v2.api.metrics_api import MetricsApi
 
-        api = self.client.official()
+        client = self.client
+
+        # Any: the signature is the official client's, which is not typed
+        def send(method: str, url: str, *, body: Any = None, **_options: Any) -> SimpleNamespace:
+            reply = client.request(method, url.removeprefix(client.address), body)
+            return SimpleNamespace(status=reply.status, headers=reply.headers, data=reply.body)
+
+        configuration = Configuration(
+            host=client.address, return_http_data_only=False, check_input_type=False
+        )
         # Preview operations: the official client refuses to call them unless they are enabled, and then
         # warns.
         for verb in ("get", "create"):
-            api.configuration.unstable_operations[f"{verb}_historical_metrics_configuration"] = True
+            configuration.unstable_operations[f"{verb}_historical_metrics_configuration"] = True
+        api = ApiClient(configuration)
+        api.rest_client = SimpleNamespace(request=send)
 
-        def call() -> None:
+        def attempt() -> None:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Using unstable operation")
                 response: Any = operation(MetricsApi(api))
             # A proxy can send 200 with any JSON: only a document about this metric confirms it.
-            if getattr(getattr(response[0], "data", None), "id", None) != name:
-                raise TransientError(f"{self.client.address} sent an answer that is not about {name}")
+            if response[0].data.id != name:
+                raise TransientError(f"{client.address} sent an answer that is not about {name}")
 
-        self.client.retry(call)
-
-    def _explain(self, refused: RefusedError) -> str:
-        """Return why enabling was refused; raises a response that is not Datadog's, and a refused API key.
-
-        404, 400 and 422 have causes that the documentation lists; Datadog's own message follows.
-        """
-        explained = self.client.explain_refusal(refused, WRITING)
-        if explained is not refused:
-            return str(explained)
-        if not refused.problems:
-            raise refused
-        quoted = f"; Datadog's message: {'; '.join(refused.problems)}"
-        if refused.status == 404:
-            return f"it does not exist yet: push it live once, and then turn it on{quoted}"
-        if refused.status in {400, 422}:
-            return f"it has a tag configuration, or is a distribution or a standard metric{quoted}"
-        return str(refused)
+        client.retry(attempt)
 
 
 def visibility_delay(oldest_age_seconds: float) -> str:
@@ -115,6 +117,4 @@ def visibility_delay(oldest_age_seconds: float) -> str:
         return "at once"
     if oldest_age_seconds <= 12 * HOUR:
         return "within an hour"
-    if oldest_age_seconds <= 30 * DAY:
-        return "within 14 hours"
-    return "after more than 14 hours: for points older than 30 days Datadog promises no time"
+    return "within 14 hours" if oldest_age_seconds <= 30 * DAY else "after more than 14 hours"

@@ -7,10 +7,11 @@ run, with the same interface, is `common/show/points.py`.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from common.config.settings import CoreSettings
 from common.datadog.client import DatadogClient
-from common.datadog.payloads import Payload, payloads
+from common.datadog.payloads import encode, halves, pack
 from common.datadog.series import SeriesTable
 from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.metric import Series
@@ -71,26 +72,22 @@ class DatadogSink:
         that were accepted before remain so, and are counted. In a backfill, series beyond the cap are an
         error: each part of it would lack other ones.
         """
-        # `drain` is a generator: the cap is applied when the first payload is taken. There is none where all
-        # series are beyond the cap.
-        for payload in payloads(self._table.drain(), self._table.common_tags):
-            self._refuse_beyond_cap()
-            self._deliver(payload)
-        self._refuse_beyond_cap()
-
-    def _refuse_beyond_cap(self) -> None:
+        batches = [*pack(self._table.drain())]
         if self._since is not None and self.dropped["series_cap"]:
             raise ConfigurationError(
                 f"it would send more than {self._cap:,} series (FLEETGAUGE_SERIES_CAP): "
                 "raise that, or ask for less"
             )
+        for batch in batches:
+            self._deliver(batch)
 
-    def _deliver(self, payload: Payload) -> None:
-        """Send a payload, in halves where it is too large for the intake.
+    def _deliver(self, every: Sequence[Series]) -> None:
+        """Send the series of a payload, in halves where it is too large for the intake.
 
         Raises RefusedError where a single point is too large.
         """
-        body = payload.body(self._client.encoding)
+        points = sum(len(series.times) for series in every)
+        body = encode(every, self._table.common_tags, self._client.encoding)
         if body is not None:
             try:
                 self._client.submit(body)
@@ -99,35 +96,32 @@ class DatadogSink:
                 if refused.status != 413:
                     raise
             else:
-                self.points_sent += payload.points
-                self._check_clock(payload)
+                self.points_sent += points
+                self._check_clock(every)
                 return
-        halves = payload.halves()
-        if not halves:
-            name = payload.series[0].metric.name
+        if points == 1:
+            name = every[0].metric.name
             raise RefusedError(f"{self._client.address} answered 413 to a single point of {name}")
-        for half in halves:
+        for half in halves(every):
             self._deliver(half)
 
-    def _check_clock(self, payload: Payload) -> None:
-        """Raise DeliveryError where the intake drops points of an accepted payload, by its own clock.
+    def _check_clock(self, every: Sequence[Series]) -> None:
+        """Raise DeliveryError where our clock makes points of an accepted payload lost or wrong.
 
-        The 202 does not report such drops. A smaller skew is an error with `exact_clock`, otherwise a
-        warning, once.
+        The 202 does not report what the intake drops by its own clock. With `exact_clock` any skew is an
+        error, otherwise a warning, once.
         """
         skew = self.clock_skew
         if skew is None or abs(skew) <= TOLERATED_SKEW:
             return
-        problem = f"this machine's clock is {skew:+.0f} s off the intake's"
-        # Evaluate the intake's window by its own clock.
+        problem = f"this machine's clock is {skew:+.0f} s off the intake's; correct the clock"
         server_time = self._client.clock() - skew
         oldest = server_time - MAX_AGE if self._since is None else self._since
-        if payload.exceeds(oldest, server_time + MAX_AHEAD):
-            raise DeliveryError(f"{problem}, which silently dropped points; correct the clock")
+        newest = server_time + MAX_AHEAD
         # Sums are sent once per bucket. A clock that is ahead closes a bucket before its records are written,
         # and no later run corrects the sum.
-        if self._exact_clock:
-            raise DeliveryError(f"{problem}: points would be sent for the wrong time; correct the clock")
+        if self._exact_clock or any(each.times[0] < oldest or each.times[-1] > newest for each in every):
+            raise DeliveryError(f"{problem}: points were dropped or are of the wrong time")
         if not self._skew_logged:
             self._skew_logged = True
-            log.warning("%s; correct the clock", problem)
+            log.warning("%s", problem)

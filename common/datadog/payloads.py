@@ -9,7 +9,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -47,77 +47,62 @@ class Encoding(StrEnum):
         return stream.compress(raw) + stream.flush()
 
 
-def payloads(every: Iterable[Series], common_tags: tuple[str, ...] = ()) -> Iterator[Payload]:
-    """Yield series packed into payloads of at most POINT_LIMIT points, in order.
+def pack(every: Iterable[Series]) -> Iterator[list[Series]]:
+    """Yield the series of each payload, at most POINT_LIMIT points, in order.
 
-    A single series that has more is a payload of its own, which `Payload.body` refuses and `halves` splits.
+    A single series that has more is alone: `encode` refuses it, and `halves` splits it.
     """
     packed: list[Series] = []
     points = 0
     for series in every:
         size = len(series.times)
         if packed and points + size > POINT_LIMIT:
-            yield Payload(packed, points, common_tags)
+            yield packed
             packed, points = [], 0
         packed.append(series)
         points += size
     if packed:
-        yield Payload(packed, points, common_tags)
+        yield packed
 
 
-class Payload(NamedTuple):
-    """The series of one request, the number of their points, and the tags that all series have."""
+def encode(every: Sequence[Series], common_tags: tuple[str, ...], encoding: Encoding) -> bytes | None:
+    """Return series as compressed JSON; None where it exceeds a limit of the intake, and must be halved.
 
-    series: Sequence[Series]
-    points: int
-    common_tags: tuple[str, ...]
+    `common_tags` are added to those of each series. The compressed size is only known by compressing: about
+    the series themselves nothing is assumed.
+    """
+    if len(every[0].times) > POINT_LIMIT:  # which is alone then
+        return None
+    documents = []
+    for metric, tags, host, times, values in every:
+        if len(times) == 1:  # as nearly all of a live run
+            points = [{"timestamp": times[0], "value": values[0]}]
+        else:
+            points = [{"timestamp": at, "value": value} for at, value in zip(times, values, strict=True)]
+        document: dict[str, Any] = {  # Any: JSON
+            "metric": metric.name,
+            "type": _TYPES[metric.kind],
+            "tags": tags + common_tags,
+            "points": points,
+        }
+        if metric.unit:
+            document["unit"] = metric.unit
+        if host is not None:
+            document["resources"] = [{"type": "host", "name": host}]
+        documents.append(document)
+    raw = orjson.dumps({"series": documents})
+    if len(raw) > RAW_LIMIT:
+        return None
+    body = encoding.compress(raw)
+    return body if len(body) <= WIRE_LIMIT else None
 
-    def body(self, encoding: Encoding) -> bytes | None:
-        """Return the compressed JSON; None where it exceeds a limit of the intake, and must be halved.
 
-        The compressed size is only known by compressing: about the series themselves nothing is assumed.
-        """
-        if self.points > POINT_LIMIT:
-            return None
-        documents = []
-        for metric, tags, host, times, values in self.series:
-            if len(times) == 1:  # as nearly all of a live run
-                points = [{"timestamp": times[0], "value": values[0]}]
-            else:
-                points = [{"timestamp": at, "value": value} for at, value in zip(times, values, strict=True)]
-            document: dict[str, Any] = {  # Any: JSON
-                "metric": metric.name,
-                "type": _TYPES[metric.kind],
-                "tags": tags + self.common_tags,
-                "points": points,
-            }
-            if metric.unit:
-                document["unit"] = metric.unit
-            if host is not None:
-                document["resources"] = [{"type": "host", "name": host}]
-            documents.append(document)
-        raw = orjson.dumps({"series": documents})
-        if len(raw) > RAW_LIMIT:
-            return None
-        body = encoding.compress(raw)
-        return body if len(body) <= WIRE_LIMIT else None
-
-    def exceeds(self, oldest: float, newest: float) -> bool:
-        """Return whether a point is older or newer than that; the points of a series are in order."""
-        return any(series.times[0] < oldest or series.times[-1] > newest for series in self.series)
-
-    def halves(self) -> list[Payload]:
-        """Return two payloads of half the series, or half the points of a single one; none for one point."""
-        if self.points == 1:
-            return []
-        series = self.series
-        if len(series) == 1:
-            [whole], middle = series, self.points // 2
-            first = whole._replace(times=whole.times[:middle], values=whole.values[:middle])
-            second = whole._replace(times=whole.times[middle:], values=whole.values[middle:])
-            series = [first, second]
-        middle = len(series) // 2
-        return [
-            Payload(half, sum(len(each.times) for each in half), self.common_tags)
-            for half in (series[:middle], series[middle:])
-        ]
+def halves(every: Sequence[Series]) -> tuple[Sequence[Series], Sequence[Series]]:
+    """Return two halves of the series, or of the points of a single one, which must have at least two."""
+    if len(every) > 1:
+        middle = len(every) // 2
+        return every[:middle], every[middle:]
+    [series], middle = every, len(every[0].times) // 2
+    first = series._replace(times=series.times[:middle], values=series.values[:middle])
+    second = series._replace(times=series.times[middle:], values=series.values[middle:])
+    return [first], [second]

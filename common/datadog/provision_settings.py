@@ -12,19 +12,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
-from common.config.settings import DatadogSettings, Secret, Settings, Texts, Url, named
+from common.config.settings import Settings, Texts, Url, named
 from common.dashboard import Monitor
 from common.errors import ConfigurationError
 from common.registry import nearest
-
-
-class ProvisioningKeys(DatadogSettings):
-    """Settings of Datadog with both keys, so that the second is looked for wherever the first is.
-
-    In DatadogSettings the application key is optional: the CronJob never needs it.
-    """
-
-    app_key: Secret = Field(validation_alias="DD_APP_KEY")
 
 
 class MonitorChange(BaseModel):

@@ -13,17 +13,18 @@ it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from hashlib import sha256
+from enum import StrEnum
 from itertools import count
 from typing import Any, NamedTuple
 
 from common.datadog.client import DatadogClient
 from common.datadog.diff import Change, changes
 from common.datadog.documents import Document
-from common.errors import ConfigurationError, DeliveryError, RefusedError
+from common.errors import DeliveryError, RefusedError
 from common.names import normalise_tag
+from common.net.http import Reply
 from common.net.retry import TransientError
 
 DATE_TOLERANCE = 60  # seconds from the second in a key to the dates that Datadog gives the write
@@ -32,32 +33,25 @@ PAGE = 100
 # Tag of every monitor, by which they are listed. Dashboards have no such tag: Datadog allows only `team:`
 # tags on them, so that their key is in the description.
 MANAGED = "managed_by:fleetgauge"
-MAX_INSTANCE = 100  # characters
 METADATA_PATH = "/api/v1/metrics"
-# By the part of the path after `/api/v1/`: what the application key needs for reading and for writing.
-PERMISSIONS = {
-    "dashboard": ("dashboards_read", "dashboards_write"),
-    "monitor": ("monitors_read", "monitors_write"),
-    "metrics": ("metrics_read", "metrics_metadata_write"),
-}
+# Of the application key, as Datadog's documentation names them.
+PERMISSIONS = (
+    "dashboards_read, dashboards_write, monitors_read, monitors_write, metrics_read, metrics_metadata_write"
+)
 
 _KEY = re.compile(r"fleetgauge:([^\s:]+):(\S+):(\d+)")
-# A description that we wrote ends with its own digest: without it, or with another one, a person edited it.
-_DESCRIBED = re.compile(r"(.*) \[fleetgauge:([0-9a-f]{8})\]", re.DOTALL)
 
 
-class Resource(NamedTuple):
-    """A kind of document: its path in the API, and the fields with its title and its dates."""
+class Resource(StrEnum):
+    """A kind of document, by its name in the API."""
 
-    name: str
-    path: str
-    title: str
-    created: str
-    modified: str
+    DASHBOARD = "dashboard"
+    MONITOR = "monitor"
 
-
-DASHBOARD = Resource("dashboard", "/api/v1/dashboard", "title", "created_at", "modified_at")
-MONITOR = Resource("monitor", "/api/v1/monitor", "name", "created", "modified")
+    @property
+    def path(self) -> str:
+        """The path of its documents."""
+        return f"/api/v1/{self}"
 
 
 class Owned(NamedTuple):
@@ -89,44 +83,37 @@ class Step(NamedTuple):
     @property
     def title(self) -> str:
         """The title that people see now."""
-        return str((self.owned.content if self.owned else self.declared or {}).get(self.resource.title))
+        shown = self.owned.content if self.owned else self.declared or {}
+        return str(shown.get("title") or shown.get("name"))
 
 
 def instance_name(service: str, instance: str) -> str:
-    """Return the part of a key that identifies an installation, spelled as Datadog stores tags.
-
-    Raises ConfigurationError where it is too long for a tag with the other parts of a key.
-    """
+    """Return the part of a key that identifies an installation, spelled as Datadog stores tags."""
     joined = f"{service}/{instance}" if instance else service
-    if len(joined) > MAX_INSTANCE:
-        raise ConfigurationError(
-            f"DD_SERVICE and FLEETGAUGE_INSTANCE have {len(joined)} characters together; "
-            f"the key of a dashboard has room for {MAX_INSTANCE}"
-        )
     # Tags are normalised from their first letter on: the prefix preserves a name that begins with a digit.
     return normalise_tag(f"i:{joined}").removeprefix("i:")
 
 
 class Provisioner:
-    """Plans and applies the documents of one instance.
+    """Plans and applies the documents of one instance, through a client that has an application key.
 
-    Its state is the time of Datadog's last response: the second in a key must be on Datadog's clock, because
-    it is compared with the dates that Datadog gives a document.
+    All methods raise DeliveryError, RefusedError and DeadlineExceededError.
     """
 
     def __init__(self, client: DatadogClient, instance: str) -> None:
         self._client = client
         self._instance = instance
-        self._server_time: tuple[float, float] | None = None  # the last Date, and when it was read
 
     def plan(self, resource: Resource, declared: Mapping[str, Document]) -> Iterator[Step]:
         """Yield a step for each declared document, then for what this instance has besides them.
 
         `declared` maps the name of a document to its content. Nothing is written. Of several copies of a
-        document the oldest is used; younger ones are to be removed if unedited. Raises DeliveryError,
-        RefusedError, ConfigurationError and DeadlineExceededError, as all methods do.
+        document the oldest is used; younger ones are to be removed if unedited.
         """
-        found = self._owned(resource)
+        # The rows of a listing lack the content of dashboards.
+        listed = self._client.retry(lambda: self._listed(resource))
+        every = [self._client.retry(lambda each=each: self._read(resource, each)) for each in listed]  # type: ignore[misc]
+        found = sorted(filter(None, every), key=lambda owned: (owned.created, owned.id))
         # Oldest first, reversed: of copies the oldest one is written last, and used.
         used = {owned.document: owned for owned in reversed(found)}
         for document, content in declared.items():
@@ -134,7 +121,7 @@ class Provisioner:
             if owned is None:
                 yield Step(resource, document, "create", content)
                 continue
-            differing = changes(_without_key(owned.content), content)
+            differing = [*changes(_without_key(owned.content), content)]
             action = "unchanged" if not differing else "edited" if owned.edited else "update"
             yield Step(resource, document, action, content, owned, differing)
         for owned in found:
@@ -155,74 +142,51 @@ class Provisioner:
         """
         planned = step.owned
         if planned is None:
-            return self._create(step)
-        return self._client.retry(lambda: self._write(step, planned, overwrite=overwrite))
+            self._create(step)
+            return True
+        path = f"{step.resource.path}/{planned.id}"
+
+        def write() -> bool:
+            # Datadog has no conditional writes. Reading just before leaves only moments in which an edit can
+            # be lost.
+            owned = self._read(step.resource, planned.id)
+            if owned is None:
+                # A removal is done, perhaps by an attempt whose response was lost; an update is not.
+                return step.action == "remove"
+            if owned.edited and not (overwrite and owned.modified == planned.modified):
+                return False
+            if step.action == "remove":
+                _object(self._client.request("DELETE", path))
+            else:
+                _object(self._client.request("PUT", path, self._stamped(step)), "id")
+            return True
+
+        return self._client.retry(write)
 
     def validate(self, monitor: Document) -> None:
         """Let Datadog validate a monitor without storing it; RefusedError where it is not valid."""
-        self._client.retry(lambda: self._request("POST", f"{MONITOR.path}/validate", monitor, dict))
+        path = f"{Resource.MONITOR.path}/validate"
+        self._client.retry(lambda: _object(self._client.request("POST", path, monitor)))
 
-    def metadata(self, metric: str, declared: Document) -> Document | None:
+    def metadata(self, metric: str, declared: Document, *, overwrite: bool = False) -> Document | None:
         """Return the fields of a metric's metadata to write; None where Datadog has no such metric.
 
-        Empty fields are filled in, and of fields with a value only a description that we wrote is replaced:
-        people edit metadata in Datadog as well.
+        Only empty fields are filled in, unless `overwrite`: people edit metadata in Datadog as well.
         """
         try:
-            found = self._client.retry(lambda: self._request("GET", f"{METADATA_PATH}/{metric}", read=dict))
+            path = f"{METADATA_PATH}/{metric}"
+            found = self._client.retry(lambda: _object(self._client.request("GET", path)))
         except RefusedError as refused:
             if _is_absent(refused):
                 return None
             raise
-        fields = {key: value for key, value in declared.items() if not found.get(key)}
-        ours = _DESCRIBED.fullmatch(str(found.get("description")))
-        if ours and ours[2] == _digest(ours[1]) and ours[1] != declared["description"]:
-            fields["description"] = declared["description"]
-        return fields
+        different = {key: value for key, value in declared.items() if found.get(key) != value}
+        return {key: value for key, value in different.items() if overwrite or not found.get(key)}
 
     def write_metadata(self, metric: str, fields: Document) -> None:
-        """Write fields of a metric's metadata, a description with its digest.
-
-        The metric must exist, which it does once a point of it was sent.
-        """
-        text = fields.get("description")
-        body = {**fields, "description": f"{text} [fleetgauge:{_digest(text)}]"} if text else fields
-        self._client.retry(lambda: self._request("PUT", f"{METADATA_PATH}/{metric}", body, dict))
-
-    def _request(
-        self, method: str, path: str, body: object = None, read: Callable[[Any], Any] | None = None
-    ) -> Any:
-        """Send a request once and return what `read` makes of its JSON, by default a document with an id.
-
-        Raises TypeError or KeyError for another document, which `DatadogClient.retry` treats as transient,
-        and otherwise as `DatadogClient.request`, with the permission that a refused key lacks.
-        """
-        try:
-            response = self._client.request(method, path, body)
-        except RefusedError as refused:
-            resource = re.split(r"[/?]", path)[3]
-            raise self._client.explain_refusal(refused, PERMISSIONS[resource][method != "GET"]) from None
-        if self._client.server_time is not None:
-            self._server_time = self._client.server_time, self._client.deadline.elapsed()
-        return (read or _read_document)(response.document)
-
-    def _owned(self, resource: Resource) -> list[Owned]:
-        """Return the documents of this instance, oldest first, each read by its id.
-
-        The rows of a listing lack the content of dashboards.
-        """
-        found = []
-        for identifier in self._client.retry(lambda: self._listed(resource)):
-            path = f"{resource.path}/{identifier}"
-            try:
-                shown = self._client.retry(lambda path=path: self._request("GET", path))  # type: ignore[misc]
-            # A person may have removed it since it was listed.
-            except RefusedError as refused:
-                if _is_absent(refused):
-                    continue
-                raise
-            found.append(read_owned(resource, shown, self._instance))
-        return sorted(filter(None, found), key=lambda owned: (owned.created, owned.id))
+        """Write fields of a metric's metadata; it exists once a point of it was sent."""
+        path = f"{METADATA_PATH}/{metric}"
+        self._client.retry(lambda: _object(self._client.request("PUT", path, fields)))
 
     def _listed(self, resource: Resource) -> dict[str, str]:
         """Return the names of this instance's documents by id, from a listing read to its last page."""
@@ -230,10 +194,15 @@ class Provisioner:
         start = 0
         for page in count():
             query = f"count={PAGE}&start={start}"
-            if resource is MONITOR:
+            if resource is Resource.MONITOR:
                 query = f"monitor_tags={MANAGED.replace(':', '%3A')}&page={page}&page_size={PAGE}"
-            rows = self._request("GET", f"{resource.path}?{query}", read=_read_page)
-            owned = (read_owned(resource, row, self._instance) for row in rows)
+            reply = self._client.request("GET", f"{resource.path}?{query}")
+            rows = (
+                reply.document if resource is Resource.MONITOR else _object(reply, "dashboards")["dashboards"]
+            )
+            if not isinstance(rows, list):
+                raise TypeError
+            owned = (read_owned(row, self._instance) for row in rows)
             found |= {row.id: row.document for row in owned if row is not None}
             start += len(rows)
             # Only an empty page is the end: a server may return fewer rows than requested on any page.
@@ -241,11 +210,21 @@ class Provisioner:
                 break
         return found
 
-    def _create(self, step: Step) -> bool:
+    def _read(self, resource: Resource, identifier: str) -> Owned | None:
+        """Return a document of this instance by its id; None where it is absent or not ours any more."""
+        try:
+            shown = _object(self._client.request("GET", f"{resource.path}/{identifier}"), "id")
+        except RefusedError as refused:
+            if _is_absent(refused):
+                return None
+            raise
+        return read_owned(shown, self._instance)
+
+    def _create(self, step: Step) -> None:
         """Create a document; where the response is lost, list once more and never create it again.
 
-        A POST is not idempotent: a second one would create a second dashboard. Returns True; raises
-        DeliveryError where it is not known whether the document exists.
+        A POST is not idempotent: a second one would create a second dashboard. Raises DeliveryError where it
+        is not known whether the document exists.
         """
         sent = False
 
@@ -254,7 +233,7 @@ class Provisioner:
             if not sent:
                 sent = True
                 try:
-                    self._request("POST", step.resource.path, self._stamped(step))
+                    _object(self._client.request("POST", step.resource.path, self._stamped(step)), "id")
                 except TransientError as error:
                     sent = getattr(error, "status", None) != 429  # which is not applied
                     raise
@@ -265,60 +244,28 @@ class Provisioner:
                 )
 
         self._client.retry(attempt)
-        return True
-
-    def _write(self, step: Step, planned: Owned, *, overwrite: bool) -> bool:
-        """Update or remove a document if it is still as it was planned; return whether that was done.
-
-        Datadog has no conditional writes. Reading just before leaves only moments in which an edit can be
-        lost.
-        """
-        path = f"{step.resource.path}/{planned.id}"
-        try:
-            owned = read_owned(step.resource, self._request("GET", path), self._instance)
-            if owned is None or owned.document != step.document:
-                return False
-            if owned.edited and not (overwrite and owned.modified == planned.modified):
-                return False
-            if step.action == "remove":
-                self._request("DELETE", path, read=dict)
-            else:
-                self._request("PUT", path, self._stamped(step))
-        except RefusedError as refused:
-            if _is_absent(refused):
-                # Absent: a removal is done, perhaps by an attempt whose response was lost; an update is not.
-                return step.action == "remove"
-            raise
-        return True
 
     def _stamped(self, step: Step) -> Document:
-        """Return the document with its key, whose second is taken anew for each attempt.
-
-        Raises DeliveryError where Datadog's time is not known.
-        """
-        if self._server_time is None or step.declared is None:
-            raise DeliveryError("Datadog's responses have no Date header; check HTTPS_PROXY")
-        # Datadog's clock now: its last Date plus what has passed since on the monotonic clock of the
-        # deadline.
-        date, at = self._server_time
-        second = int(date + self._client.deadline.elapsed() - at)
+        """Return the document with its key, whose second is taken anew for each attempt."""
+        declared = step.declared or {}
+        second = int(self._client.server_time())
         key = normalise_tag(f"fleetgauge:{step.document}:{self._instance}:{second}")
-        if step.resource is MONITOR:
-            return {**step.declared, "tags": [*step.declared["tags"], MANAGED, key]}
-        return {**step.declared, "description": f"{step.declared['description']}\n\n{key}"}
+        if step.resource is Resource.MONITOR:
+            return {**declared, "tags": [*declared["tags"], MANAGED, key]}
+        return {**declared, "description": f"{declared['description']}\n\n{key}"}
 
 
-def read_owned(resource: Resource, shown: Mapping[str, Any], instance: str) -> Owned | None:
-    """Return a document of Datadog's as this instance's; None where it is not, or is a clone by a person.
+def read_owned(shown: Mapping[str, Any], instance: str) -> Owned | None:
+    """Return a dashboard or monitor as this instance's; None where it is not, or is a clone by a person.
 
-    Raises LookupError, TypeError or ValueError for a document without an id or dates.
+    Raises LookupError, TypeError, ValueError or AttributeError for what is no document of Datadog's.
     """
-    texts = shown.get("tags") if resource is MONITOR else str(shown.get("description") or "").split()
-    keys = [key for text in texts or () if (key := _KEY.fullmatch(str(text)))]
+    texts = [*(shown.get("tags") or ()), *str(shown.get("description") or "").split()]
+    keys = [key for text in texts if (key := _KEY.fullmatch(str(text)))]
     if not keys or keys[-1][2] != instance:
         return None
-    created = _time(shown[resource.created])
-    modified = _time(shown.get(resource.modified) or shown[resource.created])
+    created = _time(shown.get("created_at") or shown["created"])
+    modified = _time(shown.get("modified_at") or shown["modified"])
     latest = int(keys[-1][3]) + DATE_TOLERANCE
     # A clone copies the description and the tags, and with them the key, but is created later.
     if created > latest:
@@ -332,6 +279,17 @@ def _without_key(content: Mapping[str, Any]) -> Document:
     return {**content, "tags": tags, "description": _KEY.sub("", str(content.get("description"))).strip()}
 
 
+def _object(reply: Reply, *fields: str) -> Document:
+    """Return the JSON object of a response that has these fields.
+
+    Raises TypeError for any other, which is not Datadog's and `DatadogClient.retry` requests again.
+    """
+    document = reply.document
+    if not isinstance(document, dict) or not document.keys() >= {*fields}:
+        raise TypeError
+    return document
+
+
 def _is_absent(refused: RefusedError) -> bool:
     """Return whether Datadog itself reports an object as absent; a proxy has no error document."""
     return refused.status == 404 and bool(refused.problems)
@@ -341,20 +299,3 @@ def _time(text: str) -> float:
     """Return the time of an ISO date, in UTC where it names no zone."""
     date = datetime.fromisoformat(text)
     return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:8]
-
-
-def _read_page(document: Any) -> list[Any]:
-    rows = document["dashboards"] if isinstance(document, dict) else document
-    if not isinstance(rows, list):
-        raise TypeError
-    return [_read_document(row) for row in rows]
-
-
-def _read_document(document: Any) -> Any:
-    if not isinstance(document, dict) or not isinstance(document["id"], str | int):
-        raise TypeError
-    return document

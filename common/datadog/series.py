@@ -71,34 +71,11 @@ class SeriesTable:
         # Find the few names that Datadog spells differently: distinct tags and hosts are far fewer than
         # series.
         added, self._added = self._added, []
-        tags = set(chain.from_iterable(series.tags for series in added))
-        respelt = {*filterfalse(is_stored_as_it_is, tags), *tags.intersection(self.common_tags)}
-        hosts = {series.host for series in added} - {None}
-        bad_hosts = {*filterfalse(is_host, hosts)}
-        first, repeated = self._group(added, respelt, bad_hosts)
-        self._drop_beyond_cap(first, repeated)
-        # The normal case of a live run: nothing to merge, and no later call that must know what was sent.
-        if not (respelt or bad_hosts or repeated or self._many_ticks):
-            yield from first.values()
-            return
-        for key, series in first.items():
-            metric, _, _, times, values = series
-            if key in repeated:
-                times, values = self._merge(key, repeated[key])
-            if self._many_ticks:
-                times, values = self._drop_sent(key, series, times, values)
-            if times:
-                yield Series(metric, key[2], key[1], times, values)
-
-    def _group(
-        self, added: Iterable[Series], respelt: set[str], bad_hosts: set[str | None]
-    ) -> tuple[dict[_Key, Series], dict[_Key, list[Series]]]:
-        """Return the first series of ours by what Datadog makes of it, and all of those that have several.
-
-        `respelt` are the tags that Datadog would change, `bad_hosts` the hosts it would not accept.
-        """
-        first: dict[_Key, Series] = {}
-        repeated: dict[_Key, list[Series]] = {}
+        every_tag = set(chain.from_iterable(series.tags for series in added))
+        respelt = {*filterfalse(is_stored_as_it_is, every_tag), *every_tag.intersection(self.common_tags)}
+        bad_hosts = {*filterfalse(is_host, {series.host for series in added} - {None})}
+        first: dict[_Key, Series] = {}  # by what Datadog makes of it
+        repeated: dict[_Key, list[Series]] = {}  # all of those that are one to Datadog
         for series in added:
             metric, tags, host, _, _ = series
             key = (metric.name, host, tags)
@@ -108,7 +85,20 @@ class SeriesTable:
                 repeated.setdefault(key, [first[key]]).append(series)
             else:
                 first[key] = series
-        return first, repeated
+        self._drop_beyond_cap(first, repeated)
+        # The normal case of a live run: nothing to merge, and no later call that must know what was sent.
+        if not (repeated or respelt or bad_hosts or self._many_ticks):
+            yield from first.values()
+            return
+        for key, (metric, tags, host, times, values) in first.items():
+            spelling = (metric.name, host, tags)
+            other, last = self._sent.get(key, (spelling, 0))
+            if key in repeated or other != spelling:
+                times, values = self._merge(key, repeated.get(key) or [first[key]], other, last)
+            if times and self._many_ticks:
+                self._sent[key] = (spelling, max(last, times[-1]))
+            if times:
+                yield Series(metric, key[2], key[1], times, values)
 
     def _stored_key(self, series: Series) -> _Key:
         """Return the series that Datadog makes of ours: each tag once, in order, without common ones.
@@ -145,11 +135,12 @@ class SeriesTable:
                 values.append(number)
         return times, values
 
-    def _merge(self, key: _Key, parts: list[Series]) -> _Points:
+    def _merge(self, key: _Key, parts: list[Series], other: _Key, last: int) -> _Points:
         """Return the points of a stored series that is made of several, in order of time.
 
         In one second of one spelling counts add up and the last gauge wins. A second that two spellings have
-        a point for is dropped for both.
+        a point for is dropped for both. Of a backfill, seconds up to `last` were sent for the spelling
+        `other`, and are dropped for all others.
         """
         spellings: dict[_Key, dict[int, float]] = {}
         for series in parts:
@@ -158,31 +149,21 @@ class SeriesTable:
                 # Datadog adds nothing up: of two points of one second it stores the last, also of a count.
                 adds = series.metric.kind is Kind.COUNT and second in points
                 points[second] = _as_number(points[second] + value) if adds else value
-        seconds = Counter(chain.from_iterable(spellings.values()))
-        if collided := [second for second, number in seconds.items() if number > 1]:
-            self._drop("tag_collision", sum(seconds[second] for second in collided), key, collided[0])
-        times = sorted(second for second, number in seconds.items() if number == 1)
-        values = {second: value for points in spellings.values() for second, value in points.items()}
-        merged = Series(parts[0].metric, key[2], key[1], times, [values[second] for second in times])
+        found: dict[int, list[float]] = {}  # the values of each second, one per spelling
+        for spelling, points in spellings.items():
+            for second, value in points.items():
+                if second <= last and spelling != other:
+                    self._drop("tag_collision", 1, key, second)
+                else:
+                    found.setdefault(second, []).append(value)
+        for second in [second for second, values in found.items() if len(values) > 1]:
+            self._drop("tag_collision", len(found.pop(second)), key, second)
+        times = sorted(found)
+        merged = Series(parts[0].metric, key[2], key[1], times, [found[second][0] for second in times])
         return self._valid_points(merged)
 
-    def _drop_sent(self, key: _Key, series: Series, times: Sequence[int], values: Sequence[float]) -> _Points:
-        """Return the points without seconds that were sent before for another spelling.
-
-        Only a backfill has these: a second spelling that occurs in a later window.
-        """
-        ours = _key(series)
-        other, last = self._sent.get(key, (ours, 0))
-        if other != ours and times and times[0] <= last:
-            first = next((at for at, second in enumerate(times) if second > last), len(times))
-            self._drop("tag_collision", first, key, times[0])
-            times, values = times[first:], values[first:]
-        if times:
-            self._sent[key] = (ours, max(last, times[-1]))
-        return times, values
-
     def _drop_beyond_cap(self, first: dict[_Key, Series], repeated: dict[_Key, list[Series]]) -> None:
-        """Drop new series beyond the cap, by removing them from `first`.
+        """Remove new series beyond the cap from `first`, and count their points as dropped.
 
         A stable hash decides which, so that every tick sends the same ones: charts of the others are empty,
         instead of all being broken.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 
 from common.dashboard import Condition, Dashboard, Monitor, Views, bars, line
@@ -22,10 +22,8 @@ def ingest_metrics(kind: str) -> tuple[Metric, Metric, Metric, Metric, Metric]:
     )
 
 
-def record_views(
-    kind: str, what: str, dashboard: Dashboard, *monitors: Monitor, unseen: Mapping[Metric, str] | None = None
-) -> Views:
-    """Return the views of a collector, with those of its reading; `what` names what it reads in a title."""
+def record_views(kind: str, dashboard: Dashboard, *monitors: Monitor) -> Views:
+    """Return the views of a collector, with those of its reading."""
     files, lag, *lines = ingest_metrics(kind)
     late = Monitor(
         f"{kind.replace('_', '-')}-late",
@@ -39,4 +37,5 @@ def record_views(
         "docs/records.md",
     )
     reading = (line("Record lag", lag), bars("Records read", *lines), line("Files", files))
-    return Views((dashboard,), {f"Reading of {what}": reading}, (*monitors, late), unseen or {})
+    sections = {**dashboard.sections, "Reading": reading}
+    return Views((replace(dashboard, sections=sections),), (*monitors, late))

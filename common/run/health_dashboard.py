@@ -8,19 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from common.dashboard import (
-    Condition,
-    Dashboard,
-    Monitor,
-    Views,
-    bad_above,
-    bad_below,
-    bars,
-    line,
-    note,
-    toplist,
-    value,
-)
+from common import dashboard as d
 from common.metric import Combine
 from common.run import health as h
 
@@ -32,7 +20,7 @@ _LOG = (
     "Read the log of its last run, then run it by hand: scripts/run_collector.py {{collector.name}} --check."
 )
 
-ITSELF = Dashboard(
+ITSELF = d.Dashboard(
     "fleetgauge-itself",
     "fleetgauge itself",
     "Whether the numbers on the other dashboards are complete and on time. A collector is down where a run "
@@ -40,38 +28,37 @@ ITSELF = Dashboard(
     "sent are what it costs in custom metrics.",
     {
         "Overview": (
-            value("Collectors up (min)", h.UP, colours=bad_below(1, 1)),
-            value("Gap max", h.GAP, hours=True, colours=bad_above(0)),
-            value("Units lost", h.UNITS_LOST, colours=bad_above(0)),
-            value("Points dropped", h.DROPPED),
+            d.value("Collectors up (min)", h.UP, colours=d.bad_below(1, 1)),
+            d.value("Gap max", h.GAP, hours=True, colours=d.bad_above(0)),
+            d.value("Units lost", h.UNITS_LOST, colours=d.bad_above(0)),
+            d.value("Points dropped", h.DROPPED),
         ),
         "Health": (
-            line("Up by collector", h.UP, by=_BY),
-            line("Time since the last success", h.LAST_SUCCESS, by=_BY, hours=True),
-            line("Gap by collector", h.GAP, by=_BY, hours=True),
-            bars("Units lost by reason", h.UNITS_LOST, by=("collector", "reason")),
-            bars("Points dropped by reason", h.DROPPED, by=("collector", "reason")),
-            line("Shards", h.SHARDS, by=_BY),
-            line("Clock skew", h.SKEW, by=("collector", "shard", "host")),
-            line("Run duration by collector", h.DURATION, by=_BY),
+            d.line("Up by collector", h.UP, by=_BY),
+            d.line("Time since the last success", h.LAST_SUCCESS, by=_BY, hours=True),
+            d.line("Gap by collector", h.GAP, by=_BY, hours=True),
+            d.bars("Units lost by reason", h.UNITS_LOST, by=("collector", "reason")),
+            d.bars("Points dropped by reason", h.DROPPED, by=("collector", "reason")),
+            d.line("Shards", h.SHARDS, by=_BY),
+            d.line("Clock skew", h.SKEW, by=("collector", "shard", "host")),
+            d.line("Run duration by collector", h.DURATION, by=_BY),
         ),
         "Cost": (
-            bars("Points sent by collector", h.SENT, by=_BY),
-            toplist("Samples by collector", h.SAMPLES, by=_BY),
-            bars("Requests by collector", h.REQUESTS, by=_BY),
-            note("What a series costs", text="FLEETGAUGE_SERIES_CAP bounds the series of one collector."),
+            d.bars("Points sent by collector", h.SENT, by=_BY),
+            d.toplist("Samples by collector", h.SAMPLES, by=_BY),
+            d.bars("Requests by collector", h.REQUESTS, by=_BY),
         ),
     },
     (_PAGE, "docs/metrics.md"),
 )
 
 MONITORS = (
-    Monitor(
-        # W&B and host have monitors of their own: a silent shard or node has no series, and in one group the
-        # others would hide it.
+    d.Monitor(
+        # W&B and collectors on nodes have monitors of their own: a silent shard or node has no series, and in
+        # one group the others would hide it.
         "collector-down",
         "Collector {{collector.name}} is down or silent",
-        Condition((h.UP,), *("max", "1h", "<", 1.0), by=_BY, where=("!collector:wandb", "!collector:host")),
+        d.Condition((h.UP,), *("max", "1h", "<", 1.0), by=_BY, where=("!collector:wandb", "!host:*")),
         "four failed ticks in a row are no temporary failure of a source",
         "No run of the collector {{collector.name}} succeeded in the last hour, or none ran.",
         "Its data is missing on the dashboards.",
@@ -80,11 +67,11 @@ MONITORS = (
         no_data=60,
         priority=2,
     ),
-    Monitor(
+    d.Monitor(
         "collector-down-node",
         "Collector {{collector.name}} on {{host.name}} is down or silent",
         # A group per host: a node that becomes silent has no data, and only its own group can report that.
-        Condition((h.UP,), *("max", "1h", "<", 1.0), by=(*_BY, "host"), where=("host:*",)),
+        d.Condition((h.UP,), *("max", "1h", "<", 1.0), by=(*_BY, "host"), where=("host:*",)),
         "four failed ticks in a row are no temporary failure; a silent node is down, or its pod is",
         "No run of the collector {{collector.name}} on {{host.name}} succeeded in the last hour, or none "
         "ran.",
@@ -95,12 +82,12 @@ MONITORS = (
         no_data=60,
         priority=2,
     ),
-    Monitor(
+    d.Monitor(
         "collector-down-wandb",
         "The W&B collector is down or silent, in part or completely",
         # A shard that never ran has no series to group by. So the sum of `up` is compared with the number
         # of shards that each running shard reports.
-        Condition(
+        d.Condition(
             (_SHARDS_UP, h.SHARDS), *("max", "1h", "<", 0.0), where=("collector:wandb",), formula="{} - {}"
         ),
         "in none of four ticks as many shards were up as there are",
@@ -111,10 +98,10 @@ MONITORS = (
         no_data=60,
         priority=2,
     ),
-    Monitor(
+    d.Monitor(
         "units-lost",
         "{{collector.name}} lost units: {{reason.name}}",
-        Condition((h.UNITS_LOST,), *("sum", "1h", ">", 0.0), by=("collector", "reason")),
+        d.Condition((h.UNITS_LOST,), *("sum", "1h", ">", 0.0), by=("collector", "reason")),
         "a lost unit is data that was configured; the next tick may heal it, so that it does not page",
         "The collector {{collector.name}} lost {{value}} units (projects, files, GPUs) in an hour: "
         "{{reason.name}}.",
@@ -123,10 +110,10 @@ MONITORS = (
         _PAGE,
         priority=5,
     ),
-    Monitor(
+    d.Monitor(
         "points-dropped",
         "{{collector.name}} drops points: {{reason.name}}",
-        Condition((h.DROPPED,), *("sum", "1h", ">", 100.0), warning=0.0, by=("collector", "reason")),
+        d.Condition((h.DROPPED,), *("sum", "1h", ">", 100.0), warning=0.0, by=("collector", "reason")),
         "a damaged line or two is normal; a hundred in an hour is a source that has changed",
         "The collector {{collector.name}} dropped {{value}} records or points for {{reason.name}} in an "
         "hour.",
@@ -135,22 +122,22 @@ MONITORS = (
         "README.",
         _PAGE,
     ),
-    Monitor(
+    d.Monitor(
         # Without a state document `collector.gap_seconds` is not sent, so this monitor does not alert on no
         # data.
         "gap",
         "{{collector.name}} left a gap",
-        Condition((h.GAP,), *("max", "1h", ">", 0.0), by=_BY, formula="{} / 3600"),
+        d.Condition((h.GAP,), *("max", "1h", ">", 0.0), by=_BY, formula="{} / 3600"),
         "any gap is time without data; no data means that there is no store (FLEETGAUGE_STATE)",
         "{{value}} hours before the last run of {{collector.name}} were missed: too old to be sent.",
         "That time is empty on the dashboards.",
         "Fill it with a backfill: scripts/run_collector.py {{collector.name}} --since ... --push.",
         "docs/backfill.md",
     ),
-    Monitor(
+    d.Monitor(
         "clock",
         "The clock of {{collector.name}} is off",
-        Condition(
+        d.Condition(
             (replace(h.SKEW, combines=Combine.MAX), replace(h.SKEW, combines=Combine.MIN)),
             *("min", "1h", ">", 120.0),
             by=_BY,
@@ -166,4 +153,4 @@ MONITORS = (
     ),
 )
 
-VIEWS = Views((ITSELF,), monitors=MONITORS)
+VIEWS = d.Views((ITSELF,), MONITORS)

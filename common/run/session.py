@@ -296,16 +296,16 @@ class Session:
 
     def historical_ingestion(self) -> HistoricalIngestion:
         """Return what reads and enables historical ingestion; ConfigurationError without DD_APP_KEY."""
-        from common.datadog.historical import PURPOSE, HistoricalIngestion
+        from common.datadog.historical import PERMISSIONS, HistoricalIngestion
 
         # A client of its own: the one that submits never sends the application key.
-        return HistoricalIngestion(self._new_client(PURPOSE))
+        return HistoricalIngestion(self._new_client(PERMISSIONS))
 
-    def _new_client(self, purpose: str = "") -> DatadogClient:
+    def _new_client(self, permissions: str = "") -> DatadogClient:
         from common.datadog.client import DatadogClient
 
         settings = self.configuration.datadog()
-        return DatadogClient(settings, self.core, self.deadline, clock=self.clock, purpose=purpose)
+        return DatadogClient(settings, self.core, self.deadline, clock=self.clock, permissions=permissions)
 
     def backfill_command(self, window: Window, *more: str) -> str:
         """Return the command line that sends a window later; `more` are further options."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import tempfile
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -19,7 +19,8 @@ from typing import TextIO
 from common.errors import ConfigurationError
 from common.metric import Series
 from common.outcome import Outcome, Status
-from common.times import DAY, iso
+from common.show.points import exact
+from common.times import iso
 from fleetgauge.pages.atomic_file import atomic_file
 
 CSV_COLUMNS = ("time", "timestamp", "metric", "type", "unit", "host", "tags", "value")
@@ -79,15 +80,12 @@ def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
 
 
 def _samples(series: Series) -> Iterator[str]:
-    """Yield each sample as a JSON object; what the samples of a series share is encoded once.
-
-    `repr` of a finite number is valid JSON, and exact. Values that are not finite were dropped by the sink.
-    """
+    """Yield each sample as a JSON object; what the samples of a series share is encoded once."""
     metric, tags, host, times, values = series
     shared = {"metric": metric.name, "type": metric.kind, "unit": metric.unit, "host": host, "tags": tags}
     start = json.dumps(shared).removesuffix("}")
     for second, value in zip(times, values, strict=True):
-        yield f'{start}, "value": {value!r}, "timestamp": {second}}}'
+        yield f'{start}, "value": {exact(value)}, "timestamp": {second}}}'
 
 
 def write_csv(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, Iterable[Series]]) -> None:
@@ -107,19 +105,11 @@ def _rows(series: Series) -> Iterator[str]:
     csv.writer(quoted).writerow(map(_no_formula, shared))
     text = quoted.getvalue().removesuffix("\r\n")
     for second, value in zip(times, values, strict=True):
-        # Formatting a date costs more than the line: days and times of day repeat, and are cached separately.
-        day, time = divmod(second, DAY)
-        yield f"{_date(day)}{_clock(time)},{second},{text},{value!r}\n"
+        yield f"{_iso(second)},{second},{text},{exact(value)}\n"
 
 
-@lru_cache
-def _date(day: int) -> str:
-    return iso(day * DAY)[:10]
-
-
-@lru_cache(maxsize=DAY)
-def _clock(second: int) -> str:
-    return iso(second)[10:]
+# Formatting a date costs more than the line, and the series of a backfill have the same ticks.
+_iso = lru_cache(maxsize=2**16)(iso)
 
 
 def _no_formula(text: str) -> str:
@@ -137,31 +127,29 @@ def output_file(path: Path, option: str) -> Iterator[TextIO]:
 
     ConfigurationError where it cannot be written. An existing file remains where writing fails.
     """
-    with _explained(path, option), atomic_file(path) as file:
-        yield file
+    try:
+        with atomic_file(path) as file:
+            yield file
+    except OSError as error:
+        raise _not_writable(path, option, error.strerror or str(error)) from error
 
 
 def check_output(path: Path, option: str) -> None:
     """Raise ConfigurationError before any work is done where its result could not be written.
 
-    `option` is --csv or --html; of these only a page may be written into a directory, which names it.
+    `option` is --csv or --html; of these only a page may be written into a directory, where its title names
+    it. The directory must be writable: a file in it is renamed. Devices and pipes are written directly.
     """
-    with _explained(path, option):
-        if path.is_dir() and option != "--html":  # a page has a title to be named by
-            raise IsADirectoryError(0, "it is a directory")
-        # A file beside it is what will be renamed, so the directory must be writable. Devices and pipes are
-        # written directly.
-        if path.is_dir() or path.is_file() or not path.exists():
-            tempfile.TemporaryFile(dir=path.resolve() if path.is_dir() else path.resolve().parent).close()
+    if path.is_dir() and option != "--html":
+        raise _not_writable(path, option, "it is a directory")
+    folder = path if path.is_dir() else path.resolve().parent
+    is_direct = path.exists() and not path.is_file() and not path.is_dir()
+    if not is_direct and not os.access(folder, os.W_OK):
+        raise _not_writable(path, option, f"{folder} is not a directory that may be written to")
 
 
-@contextmanager
-def _explained(path: Path, option: str) -> Iterator[None]:
-    """Turn an OSError into a ConfigurationError that names the option and the file."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigurationError(
-            f"{option}: {path} cannot be written ({error.strerror or error}): "
-            "name a file in a directory that exists, may be written to and has room"
-        ) from error
+def _not_writable(path: Path, option: str, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{option}: {path} cannot be written ({why}): "
+        "name a file in a directory that exists, may be written to and has room"
+    )

@@ -19,17 +19,6 @@ from common.window import Window
 MAX_INTERVALS = 673
 
 
-class Summary(NamedTuple):
-    """The statistics of a series, or of a line that is drawn. All values are finite."""
-
-    points: int
-    first: float
-    last: float
-    low: float
-    mean: float
-    high: float
-
-
 class Grid(NamedTuple):
     """Intervals of equal width, in seconds from `start`.
 
@@ -47,9 +36,13 @@ class Grid(NamedTuple):
         There are at most MAX_INTERVALS. Points are on the ticks of the span or, read from records, closer
         together.
         """
-        spacing = min(map(_spacing, series), default=math.inf)
-        # Twice the mean spacing, because points of records are not exactly equidistant.
-        grain = max(1, math.ceil(min(span.step, 2 * spacing)))
+        # Twice the mean spacing of points, because those of records are not exactly equidistant.
+        spacings = [
+            2 * (every.times[-1] - every.times[0]) / (len(every.times) - 1)
+            for every in series
+            if len(every.times) > 1
+        ]
+        grain = max(1, math.ceil(min([span.step, *spacings])))
         start = span.since // grain * grain
         grains = max(1, -(-(span.until - start) // grain))
         each = -(-grains // MAX_INTERVALS)
@@ -71,36 +64,13 @@ class Grid(NamedTuple):
 
 
 class ChartLine(NamedTuple):
-    """One line of a chart: its labels, and lowest, mean and highest value of each interval.
-
-    A line of several series has one value per interval. The statistics are those of the points of a single
-    series, otherwise of the intervals.
-    """
+    """One line of a chart: its labels, and a value for each interval; None where it is not known."""
 
     labels: tuple[str, ...]
-    intervals: Sequence[tuple[float, float, float] | None]
-    summary: Summary
+    values: Sequence[float | None]
 
 
 _Parts = Mapping[Metric, Sequence[Series]]
-
-
-def summarize(values: Sequence[float]) -> Summary:
-    """Return the statistics of values, of which there is at least one."""
-    return Summary(len(values), values[0], values[-1], min(values), mean(values), max(values))
-
-
-def mean(values: Sequence[float]) -> float:
-    """Return the mean of at least one value, finite and in the range of the values."""
-    # Divided first, because a sum of large values could overflow; rounding may then exceed the range.
-    found = math.fsum(value / len(values) for value in values)
-    return min(max(values), max(min(values), found))
-
-
-def _spacing(series: Series) -> float:
-    """Return the mean seconds between two points; infinite for a single one."""
-    seconds = series.times
-    return (seconds[-1] - seconds[0]) / (len(seconds) - 1) if len(seconds) > 1 else math.inf
 
 
 def chart_lines(
@@ -124,9 +94,15 @@ def chart_lines(
     # Chosen before intervals are computed: a widget may have thousands of series.
     highest = sorted(groups, key=lambda group: _height(group[1]), reverse=True)[:most]
     drawn = [group for group in groups if group in highest]
-    grid = Grid.over(span, (entry for _, parts in drawn for found in parts.values() for entry in found))
-    lines = [_line(widget, line, parts, grid) for line, parts in drawn]
-    return grid, [line for line in lines if line is not None], len(groups)
+    grid = Grid.over(span, [series for _, parts in drawn for found in parts.values() for series in found])
+    lines = []
+    for line, parts in drawn:
+        combined = {metric: _combined(metric, found, grid) for metric, found in parts.items()}
+        values = [*_shares(widget, combined)] if widget.share_of else next(iter(combined.values()))
+        # A share may be known nowhere.
+        if any(value is not None for value in values):
+            lines.append(ChartLine(line, values))
+    return grid, lines, len(groups)
 
 
 def _split(
@@ -154,53 +130,26 @@ def _height(parts: _Parts) -> float:
     )
 
 
-def _line(widget: Widget, line: tuple[str, ...], parts: _Parts, grid: Grid) -> ChartLine | None:
-    """Return one line; None where a share is known nowhere.
-
-    `parts` are its series by metric: one metric, or for a share all of its terms.
-    """
-    if widget.share_of:
-        combined = [*_shares(widget, parts, grid)]
-    else:
-        [(metric, found)] = parts.items()
-        # Only a single gauge has a range in an interval; the points of a count add up to one number.
-        if len(found) == 1 and metric.kind is Kind.GAUGE:
-            intervals = [
-                (min(some), mean(some), max(some)) if some else None for some in grid.values(found[0])
-            ]
-            return ChartLine(line, intervals, summarize(found[0].values))
-        combined = _combined(metric, found, grid)
-    known = [value for value in combined if value is not None]
-    if not known:
-        return None
-    points = sum(len(series.values) for found in parts.values() for series in found)
-    values = [None if value is None else (value, value, value) for value in combined]
-    return ChartLine(line, values, summarize(known)._replace(points=points))
-
-
 def _combined(metric: Metric, found: Iterable[Series], grid: Grid) -> list[float | None]:
     """Return the series of a metric as one number per interval, as the metric declares it; None for no point.
 
     Of a gauge the means of the series combine, of a count all that was counted.
     """
-    reduce = sum if metric.kind is Kind.COUNT else mean
+    reduce = Combine.SUM if metric.kind is Kind.COUNT else Combine.MEAN
     every = [grid.values(series) for series in found]
     return [
-        metric.combines.of([reduce(values[number]) for values in every if values[number]])
+        metric.combines.of([reduce.of(values[number]) or 0.0 for values in every if values[number]])
         for number in range(grid.size)
     ]
 
 
-def _shares(widget: Widget, parts: _Parts, grid: Grid) -> Iterator[float | None]:
+def _shares(widget: Widget, known: Mapping[Metric, Sequence[float | None]]) -> Iterator[float | None]:
     """Yield 100 times the sum of the metrics by that of `share_of`, per interval; None where it is not known.
 
     A count that is absent is zero, as in the formula of a dashboard. An absent gauge makes the share unknown.
     """
-    known: dict[Metric, list[float]] = {}
-    for metric, found in parts.items():
-        absent = 0.0 if metric.kind is Kind.COUNT else math.nan
-        known[metric] = [absent if value is None else value for value in _combined(metric, found, grid)]
-    for number in range(grid.size):
-        part = sum(known[metric][number] for metric in widget.metrics)
-        total = sum(known[metric][number] for metric in widget.share_of)
+    for values in zip(*known.values(), strict=True):
+        absent = {metric: 0.0 if metric.kind is Kind.COUNT else math.nan for metric in known}
+        here = {m: absent[m] if value is None else value for m, value in zip(known, values, strict=True)}
+        part, total = (sum(here[m] for m in metrics) for metrics in (widget.metrics, widget.share_of))
         yield 100 * part / total if total and not math.isnan(part + total) else None

@@ -6,8 +6,7 @@ It has the interface of `common/datadog/intake.py`; `table.py`, `export.py` and 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from common.datadog.series import SeriesTable
 from common.errors import ConfigurationError
@@ -42,9 +41,9 @@ class Points:
         self._table = SeriesTable((), cap, oldest, newest, many_ticks=many_ticks)
         self.dropped, self.examples = self._table.dropped, self._table.examples
         self.beyond_cap = self._table.beyond_cap
-        # Any: integers, or floats
-        # Arrays, because lists of Python numbers would take several times the memory.
-        self._series: dict[tuple[Metric, tuple[str, ...], str | None], tuple[array[int], array[Any]]] = {}
+        # Arrays, because lists of Python numbers would take several times the memory. Integers that a float
+        # does not represent were refused by the table.
+        self._series: dict[tuple[Metric, tuple[str, ...], str | None], tuple[array[int], array[float]]] = {}
 
     def add(self, series: Series) -> None:
         """Add a series, to be stored with the next `flush`; points that cannot be sent are dropped."""
@@ -59,10 +58,9 @@ class Points:
                     f"there are more than {MAX_POINTS:,} points to show: shorten the span (--since, --until) "
                     "or widen --step"
                 )
-            key = (metric, tags, host)
-            seconds, known = self._series.get(key) or (array("q"), array("q"))
-            seconds.extend(times)
-            self._series[key] = seconds, _extended(known, values)
+            stored = self._series.setdefault((metric, tags, host), (array("q"), array("d")))
+            stored[0].extend(times)
+            stored[1].extend(values)
 
     def add_present(self, present: Points) -> None:
         """Add the series of a live run that a backfill does not have; `present` is the sink of that run.
@@ -86,14 +84,11 @@ def labels(series: Series) -> tuple[str, ...]:
     return (*series.tags, f"host:{series.host}") if series.host else series.tags
 
 
-def _extended(packed: array[Any], values: Sequence[float]) -> array[Any]:  # Any: of integers, or of floats
-    """Return an array with values added: of integers while all are, so that they are shown as they are sent.
+def by_name(series: Series) -> tuple[str, tuple[str, ...]]:
+    """Return what series are sorted by where they are shown."""
+    return series.metric.name, labels(series)
 
-    The given array is extended, or replaced by one of floats at the first float.
-    """
-    try:
-        packed.extend(array(packed.typecode, values))
-    except TypeError:  # a float
-        packed = array("d", packed)
-        packed.extend(array("d", values))
-    return packed
+
+def exact(value: float) -> str:
+    """Return a finite value as JSON has it, with all of its digits; an integer without a decimal point."""
+    return repr(value).removesuffix(".0")

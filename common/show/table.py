@@ -10,28 +10,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
-from common.metric import Metric, Series
+from common.metric import Series
 from common.outcome import Outcome, Status
-from common.show.grid import summarize
-from common.show.points import Points, labels
+from common.show.points import Points, by_name, exact, labels
 from common.text import visible
-from common.times import iso
+from common.times import duration, iso
 from common.window import Window
 from fleetgauge.pages.axes import format_bytes, format_duration, plural
-from fleetgauge.pages.page import name_span
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_Found = Mapping[Metric, Sequence[Series]]
-
 _STYLES = {"ok": "green", "partial": "yellow", "failed": "red", "empty": "dim", "skipped": "dim"}
 # Rows of a table that rich formats: it takes about a millisecond for each. Larger tables are plain.
 MAX_FOLDED_ROWS = 1000
-_WIDE = 120  # columns of a terminal from which a table has all statistics
 
 
 class Output:
@@ -108,11 +103,8 @@ def show(
         _headline(output, outcome)
         for finding in outcome.findings:
             output.line(visible(finding), indent=2)
-        if found := _in_order(points[outcome.collector]) if outcome.collector in points else {}:
-            if output.console is None:
-                _print_lines(output, found)
-            else:
-                _print_series(output, found, is_wide=output.console.width >= _WIDE)
+        if found := sorted(points.get(outcome.collector, ()), key=by_name):
+            _print_series(output, found)
             output.line()
         for name, entries in outcome.tables.items():
             output.line(f"{name}:" if entries else f"{name}: nothing", indent=2)
@@ -161,31 +153,13 @@ def show_totals(output: Output, outcomes: Sequence[Outcome], *, pushed: bool) ->
 
 def describe(span: Window) -> str:
     """Return a span as text: from when to when, and its step."""
-    return f"{from_to(span.since, span.until)}, every {format_duration(span.step)}"
-
-
-def from_to(*ends: int) -> str:
-    """Return two times in UTC as text, the date once where it is the same."""
-    return name_span(
-        *(f"{datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S}".removesuffix(":00") for end in ends)
-    )
+    return f"{span}, every {duration(span.step)}"
 
 
 def shared_labels(every: Iterable[Series]) -> tuple[str, ...]:
     """Return the labels that all series have, in the order of the first; there is at least one series."""
     first, *others = map(labels, every)
     return tuple(label for label in first if all(label in other for other in others))
-
-
-def _in_order(points: Points) -> _Found:
-    """Return the series by metric, as the collector declares them; those of a metric by their labels.
-
-    Metrics without a series are left out.
-    """
-    found: dict[Metric, list[Series]] = {metric: [] for metric in points.metrics}
-    for series in sorted(points, key=labels):
-        found[series.metric].append(series)
-    return {metric: every for metric, every in found.items() if every}
 
 
 def rounded(value: float) -> str:
@@ -210,65 +184,40 @@ def for_people(value: float, unit: str) -> str:
     return format_duration(seconds) if seconds >= 60 else ""
 
 
-def _print_lines(output: Output, found: _Found) -> None:
-    """Print a line for each series that is complete: its value, or the statistics of several.
+def _print_series(output: Output, every: Sequence[Series]) -> None:
+    """Print a row for each series: its value, or of several the last, with their number.
 
-    For programs such as grep and awk: exact values, no folding, no omitted tags.
+    In a pipe each row is complete, for programs such as grep and awk: exact values, no folding, all tags. On
+    a terminal values are rounded, and what several series share is printed once above them.
     """
-    # A live run has one value per series: statistics would repeat it six times.
-    is_single = all(len(series.values) == 1 for every in found.values() for series in every)
-    heads = ["value"] if is_single else ["points", "first", "last", "min", "mean", "max"]
-    rows = [["metric", *heads, "unit", "tags"]]
-    for metric, every in found.items():
-        for series in every:
-            points, first, last, low, average, high = summarize(series.values)
-            values = [last] if is_single else [points, first, last, low, float(f"{average:.6g}"), high]
-            # Without spaces, so that a program finds the tags by counting columns.
-            unit = metric.unit.replace(" ", "_") or "-"
-            rows.append([metric.name, *map(str, values), unit, visible(" ".join(labels(series)))])
-    output.table(rows, range(1, 1 + len(heads)), indent=2)
-
-
-def _print_series(output: Output, found: _Found, *, is_wide: bool) -> None:
-    """Print a row for each series: its value, or the last of several with their statistics.
-
-    Labels that all series share are printed once, above. `is_wide` is whether there is room for statistics.
-    """
-    every = [series for some in found.values() for series in some]
-    shared = shared_labels(every)
+    is_plain, is_single = output.console is None, all(len(series.values) == 1 for series in every)
+    shared = () if is_plain else shared_labels(every)
     if shared:
         output.line(f"all series: {visible(' '.join(shared))}", indent=2)
-    summaries = [summarize(series.values) for series in every]
-    last = [summary.last for summary in summaries]
-    units = [series.metric.unit for series in every]
-    points = sum(summary.points for summary in summaries)
-    is_single = points == len(every)
-    columns: dict[str, Iterable[str]] = {
-        "value" if is_single else "last": map(rounded, last),
-        "": map(for_people, last, units),
-    }
-    if not is_single:
-        since, until = min(series.times[0] for series in every), max(series.times[-1] for series in every)
-        text = f"{plural(points, 'point')} in {plural(len(every), 'series')}, {from_to(since, until)}"
-        output.line(text, indent=2)
-        if is_wide:
-            columns["min"] = [rounded(summary.low) for summary in summaries]
-            columns["mean"] = [rounded(summary.mean) for summary in summaries]
-            columns["max"] = [rounded(summary.high) for summary in summaries]
-            columns["points"] = [f"{summary.points:,}" for summary in summaries]
-    # Computed before the unit is added: numbers are aligned to the right, the unit is not.
-    right = range(1, 1 + len(columns))
-    columns["unit"] = units
-    cells = iter(zip(*columns.values(), strict=True))
-    rows: list[Sequence[str]] = [["metric", *columns]]
-    for metric, some in found.items():
-        if len(some) > 1:
-            rows.append([metric.name, *([""] * len(columns))])
+    heads = [
+        "value" if is_single else "last",
+        *([] if is_plain else [""]),
+        *([] if is_single else ["points"]),
+    ]
+    rows: list[Sequence[str]] = [["metric", *heads, "unit", *(["tags"] if is_plain else [])]]
+    for metric, found in groupby(every, lambda series: series.metric):
+        some = [*found]
+        is_group = not is_plain and len(some) > 1
+        if is_group:
+            rows.append([metric.name, *([""] * (len(rows[0]) - 1))])
         for series in some:
+            value, unit = series.values[-1], metric.unit
+            cells = [exact(value)] if is_plain else [rounded(value), for_people(value, unit)]
+            cells += [] if is_single else [str(len(series.values))]
             label = visible(" ".join(label for label in labels(series) if label not in shared))
-            name = f"  {label or '(no other tags)'}" if len(some) > 1 else f"{metric.name}  {label}".rstrip()
-            rows.append([name, *next(cells)])
-    output.table(rows, right, indent=2)
+            if is_plain:
+                # A unit without spaces, so that a program finds the tags by counting columns.
+                rows.append([metric.name, *cells, unit.replace(" ", "_") or "-", label])
+            elif is_group:
+                rows.append([f"  {label or '(no other tags)'}", *cells, unit])
+            else:
+                rows.append([f"{metric.name}  {label}".rstrip(), *cells, unit])
+    output.table(rows, range(1, 1 + len(heads)), indent=2)
 
 
 def _cell(value: object, *, is_exact: bool) -> str:

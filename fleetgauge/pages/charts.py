@@ -10,14 +10,11 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from fleetgauge.pages.axes import Axis
 
 # The plot has its own coordinates, 0 to this in both directions; the browser stretches them.
 _EXTENT = 1000
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -32,14 +29,6 @@ class Line:
     points: Sequence[tuple[float, float | None]]
     filled: bool = False
     dots: bool = False
-
-
-@dataclass(frozen=True)
-class Band:
-    """Between which values something lay, in x order. None is a gap; `kind` is that of its line."""
-
-    kind: str
-    points: Sequence[tuple[float, tuple[float, float] | None]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +69,6 @@ def draw_chart(
     marks: Sequence[Marker],
     limits: Sequence[Limit],
     text: str,
-    bands: Sequence[Band] = (),
     legend: bool = True,
     reading: Reading | None = None,
 ) -> str:
@@ -90,11 +78,10 @@ def draw_chart(
     `draw_key`. With `reading`, the values are in the page for its script. Lines without a value are left out.
     """
     lines = [line for line in lines if any(value is not None for _, value in line.points)]
-    # SVG paints in order: grid, areas, bands, lines, dots, limits, marks.
+    # SVG paints in order: grid, areas, lines, dots, limits, marks.
     drawn = [_path("grid", f"M0 {_up(y, value)}H{_EXTENT}") for value, _ in y.labels]
     drawn += [_path("grid", f"M{_across(x, value)} 0V{_EXTENT}") for value, _ in x.labels]
     drawn += [_path(f"area fill-{line.kind}", _area(x, y, line.points)) for line in lines if line.filled]
-    drawn += [_path(f"band fill-{band.kind}", _between(x, y, band.points)) for band in bands]
     drawn += [
         _path(f"line {line.kind}", _strokes(x, y, line.points), _values(x, line) if reading else "")
         for line in lines
@@ -158,9 +145,9 @@ def _values(x: Axis, line: Line) -> str:
     return f' data-name="{html.escape(line.label)}" data-v="{",".join(encoded)}"'
 
 
-def _unbroken(points: Iterable[tuple[float, Value | None]]) -> list[list[tuple[float, Value]]]:
+def _unbroken(points: Iterable[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
     """Return the stretches between gaps, none of them empty."""
-    stretches: list[list[tuple[float, Value]]] = [[]]
+    stretches: list[list[tuple[float, float]]] = [[]]
     for across, up in points:
         if up is None:
             stretches.append([])
@@ -189,16 +176,6 @@ def _area(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str
     for stretch in _unbroken(points):
         top = "L".join(f"{_across(x, across)} {_up(y, up)}" for across, up in stretch)
         areas.append(f"M{_across(x, stretch[0][0])} {_EXTENT}L{top}L{_across(x, stretch[-1][0])} {_EXTENT}Z")
-    return "".join(areas)
-
-
-def _between(x: Axis, y: Axis, points: Sequence[tuple[float, tuple[float, float] | None]]) -> str:
-    """Return the path of the area between two values: along the upper ones, and back along the lower ones."""
-    areas = []
-    for stretch in _unbroken(points):
-        there = [f"{_across(x, across)} {_up(y, high)}" for across, (_, high) in stretch]
-        back = [f"{_across(x, across)} {_up(y, low)}" for across, (low, _) in reversed(stretch)]
-        areas.append("M" + "L".join(there + back) + "Z")
     return "".join(areas)
 
 

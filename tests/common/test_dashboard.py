@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from types import ModuleType
 
 import pytest
 
-from common.dashboard import Dashboard, Views, line, short_name, views_of, with_itself
+from common.dashboard import short_name, views_of
 from common.metric import Combine, gauge
 
 BUSY = gauge("jobs.busy", "device", "GPUs that work.", "user", combines=Combine.SUM, on_node=True)
 SHARE = gauge("jobs.share_pct", "percent", "Share that works.", "user", "job")
-LONGEST = gauge("jobs.longest", "second", "The longest.", "user", combines=Combine.MAX)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +46,3 @@ def test_collector_without_a_dashboard_has_a_chart_for_every_metric(
 def test_a_dashboard_that_cannot_be_imported_is_no_missing_one() -> None:
     with pytest.raises(ModuleNotFoundError, match="no_such_collector"):
         views_of("no_such_collector", (BUSY,))
-
-
-def test_collectors_add_their_sections_to_the_one_dashboard_of_the_runner() -> None:
-    busy, longest = {"Busy": (line("A", BUSY),)}, {"Longest": (line("B", LONGEST),)}
-    own = Views((Dashboard("itself", "Itself", "x", busy),))
-    both = with_itself(own, [Views(itself=longest), Views()])
-    assert both == replace(own, dashboards=(replace(own.dashboards[0], sections=busy | longest),))

@@ -133,7 +133,7 @@ def assert_complete(provision: Provision) -> None:
     assert provision.writes() == []
 
 
-def test_dry_run_lists_what_it_would_create_and_writes_nothing(provision: Provision) -> None:
+def test_push_creates_with_one_write_each_and_again_writes_nothing(provision: Provision) -> None:
     output = provision.run()
     assert "dashboard fleet (Fleet): create\n" in output
     total = len(BOARDS) + len(MONITORS)
@@ -141,9 +141,6 @@ def test_dry_run_lists_what_it_would_create_and_writes_nothing(provision: Provis
         f"dry run, nothing changed (--push writes): {total} create; metadata of 0 metrics"
     )
     assert provision.writes() == []
-
-
-def test_push_creates_with_one_write_each_and_again_writes_nothing(provision: Provision) -> None:
     output = provision.run("--push")
     assert output.splitlines()[-1].startswith(f"pushed: {len(BOARDS) + len(MONITORS)} create")
     assert len(provision.writes()) == len(BOARDS) + len(MONITORS)
@@ -184,33 +181,23 @@ def test_recipients_and_links_are_in_the_message(made: Provision) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wrong"),
+    ("text", "environ", "arguments", "wrong"),
     [
-        ("[provision.monitors.disk-ful]\nthreshold = 1.0\n", "did you mean 'disk-full'?"),
-        ("[provision.monitors.disk-full]\ntreshold = 9.0\n", "disk-full.treshold: Extra"),
-        ("[provision.monitors.gap]\nthreshold = nan\n", "gap.threshold: Input should be a finite number"),
-        ("[provision]\nnotfy = []\n", "notfy"),
+        ("[provision.monitors.disk-ful]\nthreshold = 1.0\n", {}, [], "did you mean 'disk-full'?"),
+        ("[provision.monitors.disk-full]\ntreshold = 9.0\n", {}, [], "disk-full.treshold: Extra"),
+        ("[provision.monitors.gap]\nthreshold = nan\n", {}, [], "gap.threshold: Input should be a finite"),
+        ("[provision]\nnotfy = []\n", {}, [], "notfy"),
+        ("", {"DD_APP_KEY": ""}, [], "DD_APP_KEY is not set; looked in: the environment"),
+        ("", {"FLEETGAUGE_PROVISION_NOTFY": "@ants"}, [], "did you mean 'FLEETGAUGE_PROVISION_NOTIFY'?"),
+        ("", {}, ["--timeout", "soon"], "--timeout: 'soon' is not a duration"),
+        ("", {}, ["--check"], "--check writes nothing"),
     ],
 )
-def test_wrong_configuration_is_named_before_any_request(provision: Provision, text: str, wrong: str) -> None:
-    assert wrong in provision.run("--push", "--config", provision.config(text), code=2)
-    assert provision.api.requests == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "environ", "wrong"),
-    [
-        (["--push"], {"DD_APP_KEY": ""}, "DD_APP_KEY is not set; looked in: the environment"),
-        ([], {"FLEETGAUGE_PROVISION_NOTFY": "@ants"}, "did you mean 'FLEETGAUGE_PROVISION_NOTIFY'?"),
-        ([], {"FLEETGAUGE_INSTANCE": "x" * 200}, "FLEETGAUGE_INSTANCE have 211 characters"),
-        (["--timeout", "soon"], {}, "--timeout: 'soon' is not a duration"),
-        (["--check", "--push"], {}, "--check writes nothing"),
-    ],
-)
-def test_wrong_options_and_variables_are_named_before_any_request(
-    provision: Provision, arguments: list[str], environ: dict[str, str], wrong: str
+def test_what_is_wrong_is_named_before_any_request(
+    provision: Provision, text: str, environ: dict[str, str], arguments: list[str], wrong: str
 ) -> None:
-    assert wrong in provision.run(*arguments, code=2, environ=environ)
+    config = provision.config(text)
+    assert wrong in provision.run("--push", "--config", config, *arguments, code=2, environ=environ)
     assert provision.api.requests == []
 
 
@@ -361,13 +348,13 @@ def test_refused_document_costs_itself(provision: Provision) -> None:
 
 
 def test_refused_key_and_missing_permission_are_named(provision: Provision) -> None:
-    output = provision.run("--push", code=2, environ={"DD_APP_KEY": "another-application-key"})
-    assert "check that DD_APP_KEY is valid" in output
-    assert "dashboards_read" in output
-    output = provision.run("--push", code=2, environ={"DD_API_KEY": "another-api-key"})
-    assert "check that DD_API_KEY is valid" in output
+    for environ in ({"DD_APP_KEY": "another-application-key"}, {"DD_API_KEY": "another-api-key"}):
+        output = provision.run("--push", code=2, environ=environ)
+        assert "check that DD_APP_KEY is valid and has the permissions dashboards_read, " in output
+        assert "and that DD_API_KEY is valid" in output
     provision.documents.permissions.discard("monitors_write")
-    assert "has the permission monitors_write;" in provision.run("--push", code=2)
+    assert "monitors_write" in provision.run("--push", code=2)
+    assert len(provision.documents.dashboards) == len(BOARDS)
 
 
 def test_datadog_validates_the_monitors_and_nothing_is_written(provision: Provision) -> None:
@@ -378,36 +365,29 @@ def test_datadog_validates_the_monitors_and_nothing_is_written(provision: Provis
     assert "response: The query is invalid." in provision.run("--check", code=1)
 
 
-def test_metadata_fills_empty_fields_and_replaces_only_our_description(provision: Provision) -> None:
+def test_metadata_fills_empty_fields_and_overwrites_on_request(provision: Provision) -> None:
+    edited = {"description": "Load, as we know it.", "unit": "process"}
     provision.documents.metadata = {
         "collector.duration_seconds": {},
-        "host.load_1m": {"description": "Load, as we know it.", "unit": "process"},
+        "host.load_1m": dict(edited),
         "host.info": {"unit": "host"},
     }
     assert "metadata of 3 metrics" in provision.run().splitlines()[-1]
     assert provision.writes() == []
     provision.run("--push")
     found = copy.deepcopy(provision.documents.metadata)
-    assert re.fullmatch(
-        r"How long the run of the collector took\. \[fleetgauge:[0-9a-f]{8}\]",
-        found["collector.duration_seconds"]["description"],
-    )
-    assert found["collector.duration_seconds"]["unit"] == "second"
-    assert found["host.load_1m"] == {
-        "description": "Load, as we know it.",
-        "unit": "process",
-        "short_name": "load 1m",
+    assert found["collector.duration_seconds"] == {
+        "description": "How long the run of the collector took.",
+        "unit": "second",
+        "short_name": "duration seconds",
     }
+    assert found["host.load_1m"] == {**edited, "short_name": "load 1m"}
     assert found["host.info"]["unit"] == "host"
     provision.run("--push")
     assert provision.writes() == []
-    edited, outdated = "collector.duration_seconds", "host.info"
-    digest = "d1429210"  # of "Older."
-    provision.documents.metadata[edited]["description"] = "Runs. [fleetgauge:00000000]"
-    provision.documents.metadata[outdated]["description"] = f"Older. [fleetgauge:{digest}]"
-    provision.run("--push")
-    assert provision.writes() == [f"PUT /api/v1/metrics/{outdated}"]
-    assert provision.documents.metadata[outdated] == found[outdated]
+    provision.run("--push", "--overwrite-edited")
+    assert provision.writes() == ["PUT /api/v1/metrics/host.load_1m"]
+    assert provision.documents.metadata["host.load_1m"]["description"] != edited["description"]
 
 
 @pytest.mark.parametrize("body", ["<html>Sign in</html>", "null", "{}", '{"dashboards": [1]}'])

@@ -9,7 +9,7 @@ import pytest
 
 from collectors.host import machine, metrics
 from collectors.host.collector import NODE
-from collectors.host.machine import CpuTimes, utilization
+from collectors.host.machine import utilization
 from common.errors import ConfigurationError
 from support.host_node import HostRoot, Ticks, collected, context, values
 
@@ -81,4 +81,4 @@ def test_with_every_cpu_utilization_is_that_of_the_interval(tmp_path: Path) -> N
 def test_utilization_is_unknown_without_elapsed_cpu_time(
     busy: float, total: float, expected: float | None
 ) -> None:
-    assert utilization(CpuTimes(1000, 9000), CpuTimes(1000 + busy, 9000 + total)) == expected
+    assert utilization((1000, 9000), (1000 + busy, 9000 + total)) == expected

@@ -37,11 +37,6 @@ def test_an_xid_error_is_counted_at_the_second_it_was_reported(
     assert xids(ticks.tick()) == xids(found)
 
 
-def test_the_listener_is_a_daemon_thread(driver: CompiledDriver) -> None:
-    Ticks().tick()
-    assert {thread.daemon for thread in listeners()} == {True}
-
-
 def test_an_incomplete_second_is_sent_at_the_next_tick(driver: CompiledDriver) -> None:
     ticks = Ticks()
     ticks.tick()
@@ -84,37 +79,26 @@ def test_counts_too_old_for_the_intake_are_dropped(driver: CompiledDriver) -> No
     assert xids(ticks.tick()) == []
 
 
-def test_energy_is_the_difference_between_two_ticks_in_joules(driver: CompiledDriver) -> None:
+def test_energy_is_the_difference_between_two_readings_in_joules(driver: CompiledDriver) -> None:
     ticks = Ticks()
-    driver.energy(7_000)
-    assert by_gpu(ticks.tick(), metrics.GPU_ENERGY) == {}
-    driver.energy(8_500)
+
+    def energy(reading: int) -> dict[str, float]:
+        driver.energy(reading)
+        return by_gpu(ticks.tick(), metrics.GPU_ENERGY)
+
+    assert energy(7_000) == {}
     # The second GPU uses twice as much, and so on; the old and the lost GPU report none.
-    assert by_gpu(ticks.tick(), metrics.GPU_ENERGY) == {
-        "0": 1.5, "1": 3, "2": 4.5, "4": 7.5, "5": 9, "7": 12,
-    }  # fmt: skip
-    assert set(by_gpu(ticks.tick(), metrics.GPU_ENERGY).values()) == {0}
-
-
-def test_energy_is_unknown_after_a_counter_reset(driver: CompiledDriver) -> None:
-    ticks = Ticks()
-    driver.energy(7_000)
-    ticks.tick()
-    driver.energy(1_000)
-    assert by_gpu(ticks.tick(), metrics.GPU_ENERGY) == {}
-    driver.energy(2_000)
-    assert by_gpu(ticks.tick(), metrics.GPU_ENERGY)["0"] == 1
-
-
-def test_energy_of_a_failed_query_is_in_the_next_tick(driver: CompiledDriver) -> None:
-    ticks = Ticks()
-    driver.energy(1_000)
-    ticks.tick()
-    driver.energy(3_000)
+    used = {"0": 1.5, "1": 3, "2": 4.5, "4": 7.5, "5": 9, "7": 12}
+    assert energy(8_500) == used
+    assert set(energy(8_500).values()) == {0}
+    ticks.earliest = ticks.now + 1
+    assert energy(1_000) == {}, "the counter restarted with the driver"
+    assert energy(2_000)["0"] == 1
+    ticks.earliest = ticks.now + 1
     driver.refuse("nvmlDeviceGetTotalEnergyConsumption", 999)
-    assert by_gpu(ticks.tick(), metrics.GPU_ENERGY) == {}
+    assert energy(3_000) == {}
     driver.refuse("", 0)
-    assert by_gpu(ticks.tick(), metrics.GPU_ENERGY)["0"] == 2
+    assert energy(4_000)["0"] == 2, "a failed query is made up for"
 
 
 def test_a_single_run_counts_nothing(driver: CompiledDriver) -> None:
@@ -157,6 +141,7 @@ def test_a_single_listener_runs_until_the_driver_shuts_down(driver: CompiledDriv
         ticks.tick()
         driver.fake_until_heard()
     [listener] = listeners()
+    assert listener.daemon
     driver.fake_reset()
     listener.join(20)
     assert not listener.is_alive()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from common.datadog.client import DatadogClient
-from common.datadog.historical import PURPOSE, HistoricalIngestion
+from common.datadog.historical import PERMISSIONS, HistoricalIngestion
 from common.datadog.intake import DatadogSink
 from common.datadog.payloads import Encoding
 from common.net.retry import Deadline
@@ -66,7 +66,7 @@ def make_history(intake: Intake, time: Time) -> MakeHistory:
     def make(seconds: float = 1000, **environ: str) -> HistoricalIngestion:
         settings = datadog_settings(**{"FLEETGAUGE_DD_URL": intake.url, "DD_APP_KEY": APP_KEY, **environ})
         deadline = Deadline(seconds, time, time.sleep)
-        client = DatadogClient(settings, core_settings(), deadline, clock=time, purpose=PURPOSE)
+        client = DatadogClient(settings, core_settings(), deadline, clock=time, permissions=PERMISSIONS)
         return HistoricalIngestion(client)
 
     return make

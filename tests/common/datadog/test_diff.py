@@ -7,43 +7,42 @@ from typing import Any
 from common.datadog.diff import MAX_CHANGES, Change, changes, show
 
 
-def widget(title: str, query: str, x: int = 0, **more: object) -> dict[str, Any]:
-    return {"definition": {"title": title, "type": "timeseries", "query": query, **more}, "layout": {"x": x}}
+def widget(title: str, query: str, **more: object) -> dict[str, Any]:
+    return {"definition": {"title": title, "type": "timeseries", "query": query, **more}}
 
 
 def group(title: str, *widgets: dict[str, Any]) -> dict[str, Any]:
-    return {"definition": {"title": title, "type": "group", "widgets": [*widgets]}, "layout": {"x": 0}}
+    return {"definition": {"title": title, "type": "group", "widgets": [*widgets]}}
 
 
 def test_fields_are_compared_as_datadog_stores_them() -> None:
     wanted = {"name": "Ants", "tags": ["b:1", "a:1"], "message": "", "options": {"critical": 95.0}}
     stored = {"id": 7, "name": "Ants", "tags": ["a:1", "b:1"], "options": {"critical": 95, "silenced": {}}}
-    assert changes(stored, wanted) == []
-    assert changes({**stored, "tags": ["a:1"]}, wanted) == [Change("tags[1]", None, "b:1")]
-    assert changes({**stored, "options": {}}, wanted) == [Change("options.critical", None, 95.0)]
-    assert changes({"rows": [{"x": 1}]}, {"rows": [{"x": 1}, {"x": 2}]}) == [
-        Change("rows[1]", None, {"x": 2})
-    ]
+    for found, expected in (
+        (stored, []),
+        (stored | {"tags": ["a:1"]}, [Change("tags[1]", None, "b:1")]),
+        (stored | {"tags": ["a:1", "b:1", "c:1"]}, [Change("tags[2]", "c:1", None)]),
+        (stored | {"options": {}}, [Change("options.critical", None, 95.0)]),
+        (stored | {"name": "Bees"}, [Change("name", "Bees", "Ants")]),
+    ):
+        assert [*changes(found, wanted)] == expected
 
 
 def test_widgets_are_matched_by_title_and_an_added_one_is_one_change() -> None:
-    stored = {"widgets": [group("Overview", widget("Runs", "a"), widget("Old", "o", 6)), group("Cost")]}
-    wanted = {"widgets": [group("Overview", widget("New", "n"), widget("Runs", "b", 6)), group("Cost")]}
-    assert changes(stored, wanted) == [
-        Change("Overview / Old", "widget", None),
-        Change("Overview / New", None, "widget"),
-        Change("Overview / Runs.query", "a", "b"),
-        Change("layout", None, "1 widgets moved"),
+    old, new = widget("Old", "o"), widget("New", "n")
+    stored = {"widgets": [group("Overview", widget("Runs", "a", id=3), old), group("Cost")]}
+    wanted = {"widgets": [group("Overview", new, widget("Runs", "b")), group("Cost")]}
+    path = "widgets[Overview].definition.widgets"
+    assert [*changes(stored, wanted)] == [
+        Change(f"{path}[Runs].definition.query", "a", "b"),
+        Change(f"{path}[Old]", old, None),
+        Change(f"{path}[New]", None, new),
     ]
-    assert changes(wanted, wanted) == []
+    assert [*changes(wanted, wanted)] == []
 
 
 def test_lines_show_field_old_and_new_and_are_bounded() -> None:
-    assert [*show([Change("limit", 95, 97)])] == ["limit: 95 -> 97"]
+    assert [*show([Change("a.definition.limit", 95, 97)])] == ["a.limit: 95 -> 97"]
     long = "x" * 300
-    assert [*show([Change("query", long, None)])] == [
-        "query:",
-        f'  - "{long[:159]}...',
-        "  + (not set)",
-    ]
+    assert [*show([Change("query", long, None)])] == ["query:", f'  - "{long[:159]}...', "  + null"]
     assert [*show([Change("a", 1, 2)] * (MAX_CHANGES + 3))][MAX_CHANGES:] == ["and 3 more fields"]

@@ -7,9 +7,11 @@ import math
 import random
 import re
 from collections.abc import Callable
+from email.utils import formatdate
 
 import pytest
 
+from common.datadog import payloads
 from common.datadog.intake import DatadogSink
 from common.datadog.payloads import Encoding
 from common.errors import ConfigurationError, DeliveryError, RefusedError
@@ -66,77 +68,70 @@ def test_the_body_is_encoded_and_the_key_is_in_its_header_only(
     assert KEY not in raw.decode()
 
 
-def test_nothing_to_send_asks_nothing(intake: Intake, make_sink: MakeSink) -> None:
-    sink = make_sink()
-    send(sink, [LOAD(math.nan, NOW)])
-    assert (intake.requests, sink.points_sent) == ([], 0)
-
-
 def test_a_fraction_of_the_clock_does_not_move_the_window(
     intake: Intake, make_sink: MakeSink, time: Time
 ) -> None:
     time.now = NOW + 0.9
     sink = make_sink()
+    send(sink, [LOAD(math.nan, NOW)])
+    assert (intake.requests, sink.points_sent) == ([], 0)
     send(sink, [LOAD(1, NOW - 3600), LOAD(1, NOW + 601)])
-    assert (sink.points_sent, sink.dropped) == (1, {"in_future": 1})
+    assert (sink.points_sent, sink.dropped) == (1, {"in_future": 1, "not_finite": 1})
 
 
-def one_point_series(number: int, filler: Callable[[int], str]) -> list[Series]:
-    return [LOAD(1, NOW, project=f"p{n}", run=filler(n)) for n in range(number)]
+def noisy(number: int) -> list[Series]:
+    """Return series of one point whose tags hardly compress."""
+    noise = random.Random(1)
+    return [LOAD(1, NOW, project=f"p{n}", run=f"{noise.getrandbits(400):x}") for n in range(number)]
 
 
-@pytest.mark.parametrize(("number", "split"), [(10_000, [10_000]), (10_001, [10_000, 1])])
-def test_points(intake: Intake, make_sink: MakeSink, time: Time, number: int, split: list[int]) -> None:
-    sink = make_sink()
-    send(sink, [DONE(1, NOW - n % 100, project=f"p{n // 100}") for n in range(number)])
-    assert (points(intake), set(statuses(intake))) == (split, {202})
-    assert (sink.points_sent, len(intake.points)) == (number, number)
-
-
-def test_points_of_one_series(intake: Intake, make_sink: MakeSink) -> None:
-    intake.historical.add("host.load")
-    sink = make_sink(since=NOW - 30_000)
-    send(sink, [LOAD(n, NOW - n) for n in range(20_001)])
-    assert (points(intake), set(statuses(intake))) == ([10_000, 5_000, 5_001], {202})
-    assert intake.points == {PointKey("host.load", COMMON, None, NOW - n): n for n in range(20_001)}
-
-
-def test_raw_bytes(intake: Intake, make_sink: MakeSink) -> None:
-    sink = make_sink()
+def large(number: int) -> list[Series]:
+    """Return series of one point with much to say, which compresses well."""
     many = gauge("a.b", "", "x", *(f"tag_{n}" for n in range(4)))
     filler = {f"tag_{n}": "x" * 190 for n in range(3)}
-    send(sink, [many(1, NOW, tag_3=f"{n}", **filler) for n in range(9_000)])
-    assert (points(intake), set(statuses(intake))) == ([4_500, 4_500], {202})
-    assert all(2_621_440 < request.raw_size <= 5_242_880 for request in intake.requests)
-    assert (sink.points_sent, len(intake.points)) == (9_000, 9_000)
+    return [many(1, NOW, tag_3=f"{n}", **filler) for n in range(number)]
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-def test_wire_bytes(intake: Intake, make_sink: MakeSink, encoding: Encoding) -> None:
-    noise = random.Random(1)
-    sink = make_sink(encoding=encoding)
-    send(sink, one_point_series(10_000, lambda _: f"{noise.getrandbits(400):x}"))
-    assert (points(intake), set(statuses(intake))) == ([5_000, 5_000], {202})
-    assert all(256_000 < request.wire_size <= 512_000 for request in intake.requests)
-    assert len(intake.points) == 10_000
+@pytest.mark.parametrize(
+    ("series", "split"),
+    [
+        ([DONE(1, NOW - n % 100, project=f"p{n // 100}") for n in range(10_000)], [10_000]),
+        ([DONE(1, NOW - n % 100, project=f"p{n // 100}") for n in range(10_001)], [10_000, 1]),
+        ([LOAD(n, NOW - n) for n in range(20_001)], [10_000, 5_000, 5_001]),
+        (large(9_000), [4_500, 4_500]),
+        (noisy(10_000), [5_000, 5_000]),
+    ],
+    ids=["points", "one more", "one series", "raw bytes", "wire bytes"],
+)
+def test_payloads_are_as_large_as_the_intake_takes(
+    intake: Intake, make_sink: MakeSink, encoding: Encoding, series: list[Series], split: list[int]
+) -> None:
+    intake.historical.add("host.load")
+    sink = make_sink(encoding=encoding, since=NOW - 30_000)
+    send(sink, series)
+    assert (points(intake), set(statuses(intake))) == (split, {202})
+    assert len(intake.points) == sink.points_sent == sum(split) == len(series)
 
 
-def test_a_413_splits_and_goes_on(intake: Intake, make_sink: MakeSink) -> None:
-    intake.faults.add(Fault(status=413), times=2)
+@pytest.mark.parametrize(
+    ("series", "faults", "split"),
+    [
+        ([LOAD(n, NOW, project=f"p{n}") for n in range(8)], 2, [0, 0, 2, 2, 4]),
+        ([LOAD(n, NOW - n) for n in range(5)], 1, [0, 2, 3]),
+    ],
+    ids=["series", "points of one series"],
+)
+def test_a_413_splits_and_goes_on(
+    intake: Intake, make_sink: MakeSink, series: list[Series], faults: int, split: list[int]
+) -> None:
+    intake.faults.add(Fault(status=413), times=faults)
     sink = make_sink()
-    send(sink, [LOAD(n, NOW, project=f"p{n}") for n in range(8)])
-    assert statuses(intake) == [413, 413, 202, 202, 202]
-    assert points(intake) == [0, 0, 2, 2, 4]
-    assert [write.value for write in intake.write_log] == list(range(8))
-    assert sink.points_sent == 8
-
-
-def test_a_413_to_a_single_series_splits_its_points(intake: Intake, make_sink: MakeSink) -> None:
-    intake.faults.add(Fault(status=413))
-    sink = make_sink()
-    send(sink, [LOAD(n, NOW - n) for n in range(5)])
-    assert (statuses(intake), points(intake)) == ([413, 202, 202], [0, 2, 3])
-    assert {key.second: value for key, value in intake.points.items()} == {NOW - n: n for n in range(5)}
+    send(sink, series)
+    assert (statuses(intake), points(intake)) == ([413 if size == 0 else 202 for size in split], split)
+    sent = {(key.second, value) for key, value in intake.points.items()}
+    assert sent == {(one.times[0], one.values[0]) for one in series}
+    assert sink.points_sent == len(series)
 
 
 def test_a_413_to_a_single_point_is_final_and_what_went_before_is_counted(
@@ -151,61 +146,56 @@ def test_a_413_to_a_single_point_is_final_and_what_went_before_is_counted(
     assert (statuses(intake), sink.points_sent) == ([413, 202, 413], 1)
 
 
-@pytest.mark.parametrize("skew", [-120, 0, 0.25, 120])
+@pytest.mark.parametrize(
+    ("date", "skew"),
+    [
+        *((formatdate(NOW - ahead, usegmt=True), ahead) for ahead in (-120, 0, 120)),
+        *((date, None) for date in (None, "yesterday", "Fri, 15 Jan 2027 08:00:00 +99999999999999999999")),
+    ],
+)
 def test_the_skew_is_measured_against_the_date_of_the_answer(
-    intake: Intake, make_sink: MakeSink, time: Time, skew: float
+    intake: Intake, make_sink: MakeSink, date: str | None, skew: float | None
 ) -> None:
-    time.now = NOW + skew
+    intake.faults.add(Fault(headers={"Date": date}))
     sink = make_sink()
     send(sink, [LOAD(1, NOW)])
     assert (sink.clock_skew, sink.points_sent, sink.dropped) == (skew, 1, {})
 
 
-@pytest.mark.parametrize("date", [None, "yesterday", "Fri, 15 Jan 2027 08:00:00 +99999999999999999999"])
-def test_skew_is_unknown_without_a_readable_date_and_all_points_count(
-    intake: Intake, make_sink: MakeSink, date: str | None
-) -> None:
-    intake.faults.add(Fault(headers={"Date": date}))
-    intake.clock = lambda: NOW + 100
-    sink = make_sink()
-    send(sink, [LOAD(1, NOW), LOAD(1, NOW - 3600)])
-    assert (sink.clock_skew, sink.points_sent, sink.dropped) == (None, 2, {})
-
-
 @pytest.mark.parametrize(
-    ("ahead", "series", "skew"),
-    [(61, LOAD(1, NOW - 3600), "-61"), (-61, LOAD(1, NOW + 600), r"\+61")],
+    ("ahead", "exact", "series", "fails"),
+    [
+        (61, False, LOAD(1, NOW - 3600), True),
+        (-61, False, LOAD(1, NOW + 600), True),
+        (61, True, LOAD(1, NOW), True),
+        (-61, True, LOAD(1, NOW), True),
+        (61, False, LOAD(1, NOW), False),
+        (60, True, LOAD(1, NOW), False),
+    ],
 )
-def test_what_a_large_skew_makes_the_intake_drop_is_an_error(
-    intake: Intake, make_sink: MakeSink, ahead: int, series: Series, skew: str
+def test_a_large_skew_is_an_error_where_points_are_lost_or_sums_wrong(
+    intake: Intake,
+    make_sink: MakeSink,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    ahead: int,
+    exact: bool,
+    series: Series,
+    fails: bool,
 ) -> None:
     intake.clock = lambda: NOW + ahead
-    error = f"this machine's clock is {skew} s off the intake's, which silently dropped points"
-    with pytest.raises(DeliveryError, match=error):
-        send(make_sink(), [series, DONE(1, NOW)])
-    assert intake.dropped == 1
-
-
-@pytest.mark.parametrize("ahead", [-61, 61])
-def test_with_an_exact_clock_a_large_skew_is_an_error_after_one_payload(
-    intake: Intake, make_sink: MakeSink, ahead: int
-) -> None:
-    intake.clock = lambda: NOW + ahead
-    sink = make_sink(exact_clock=True)
-    skew = re.escape(f"{-ahead:+d}")
-    with pytest.raises(DeliveryError, match=f"clock is {skew} s off the intake's: points would"):
-        send(sink, [LOAD(1, NOW - n % 100, project=f"{n}") for n in range(10_001)])
-    assert (sink.points_sent, len(intake.requests), sink.clock_skew) == (10_000, 1, -ahead)
-
-
-def test_without_an_exact_clock_a_large_skew_is_logged_once(
-    intake: Intake, make_sink: MakeSink, caplog: pytest.LogCaptureFixture
-) -> None:
-    intake.clock = lambda: NOW + 61
-    sink = make_sink()
-    send(sink, [LOAD(1, NOW - n % 100, project=f"{n}") for n in range(10_001)])
-    assert (sink.points_sent, len(intake.requests)) == (10_001, 2)
-    assert caplog.messages == ["this machine's clock is -61 s off the intake's; correct the clock"]
+    sink = make_sink(exact_clock=exact)
+    monkeypatch.setattr(payloads, "POINT_LIMIT", 2)
+    every = [series, DONE(1, NOW), LOAD(1, NOW, project="next")]
+    problem = f"this machine's clock is {-ahead:+d} s off the intake's; correct the clock"
+    if fails:
+        with pytest.raises(DeliveryError, match=f"^{re.escape(problem)}: points were dropped or"):
+            send(sink, every)
+        assert (sink.points_sent, len(intake.requests)) == (2, 1)
+        return
+    send(sink, every)
+    assert (sink.points_sent, len(intake.requests)) == (3, 2)
+    assert caplog.messages == ([problem] if ahead > 60 else [])
 
 
 def test_points_are_sent_from_the_earliest_second_that_was_given(intake: Intake, make_sink: MakeSink) -> None:

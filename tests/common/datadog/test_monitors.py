@@ -119,16 +119,17 @@ def test_only_collectors_alert_on_silence() -> None:
     assert silent == {"collector-down", "collector-down-node", "collector-down-wandb"}
 
 
-def test_node_monitor_names_the_silent_host_and_others_leave_nodes_to_it() -> None:
-    tags = {"env": "x", "service": "fleetgauge", "collector": "host"}
+@pytest.mark.parametrize("collector", ["host", "xenna"])
+def test_node_monitor_names_the_silent_host_and_others_leave_nodes_to_it(collector: str) -> None:
+    tags = {"env": "x", "service": "fleetgauge", "collector": collector}
     nodes = [
         Series("collector.up", {**tags, "host": "alive"}, hour(1, 1, 1, 1)),
         Series("collector.up", {**tags, "host": "silent"}, hour(1, before=300)),
         Series("collector.up", {**tags, "host": "failing"}, hour(0, 0, 0, 0)),
     ]
     found = alerts(MONITORS["collector-down-node"], nodes, NOW)
-    assert found["no data"] == [("x", "host", "silent")]
-    assert found["alert"] == [("x", "host", "failing")]
+    assert found["no data"] == [("x", collector, "silent")]
+    assert found["alert"] == [("x", collector, "failing")]
     assert alerts(MONITORS["collector-down"], nodes, NOW) == NOTHING
 
 

@@ -15,14 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from common.datadog.provisioning import (
-    DASHBOARD,
-    DATE_TOLERANCE,
-    MONITOR,
-    Provisioner,
-    Resource,
-    Step,
-)
+from common.datadog.provisioning import DATE_TOLERANCE, Provisioner, Resource, Step
 from common.errors import DeliveryError, RefusedError
 from common.net.http import UnavailableError
 from common.net.retry import Deadline, TransientError, persist
@@ -40,11 +33,13 @@ class Killed(BaseException):
 def wanted(version: int) -> dict[Resource, dict[str, Document]]:
     """The declared documents in some version."""
     return {
-        DASHBOARD: {
+        Resource.DASHBOARD: {
             key: {"title": key, "description": f"About {version}.", "layout_type": "ordered", "widgets": []}
             for key in ("fleet", "hosts")
         },
-        MONITOR: {"gap": {"name": "gap", "type": "query alert", "query": f"q{version}", "tags": ["a:b"]}},
+        Resource.MONITOR: {
+            "gap": {"name": "gap", "type": "query alert", "query": f"q{version}", "tags": ["a:b"]}
+        },
     }
 
 
@@ -71,7 +66,7 @@ class World:
     agreed: set[tuple[str, str]] = field(default_factory=set)
     kill_at: tuple[int, bool] | None = None  # the request, and whether it is applied before
     requests: int = 0
-    server_time: float | None = None
+    dated: tuple[float, float] = (0.0, 0.0)  # the Date of the last answer, and when it came
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -112,8 +107,8 @@ class World:
                 del self.stored(kind)[name]
                 self.store.remember()
 
-    def explain_refusal(self, refused: RefusedError, permission: str) -> Exception:
-        return refused
+    def server_time(self) -> float:
+        return self.dated[0] + self.now - self.dated[1]
 
     def retry(self, call: Callable[[], T]) -> T:
         try:
@@ -146,7 +141,7 @@ class World:
             raise UnavailableError("datadog", 503, b"", None)
         if status >= 400:
             raise RefusedError(f"answered {status}", status=status, problems=("No.",))
-        self.server_time = float(int(self.now))
+        self.dated = float(int(self.now)), self.now
         return SimpleNamespace(document=document)
 
     def note(self, method: str, kind: str, name: str, status: int, document: Any) -> None:
@@ -207,9 +202,9 @@ class World:
         self.wait(3600)
         assert [step for step in self.run(instance, version) if step.action != "edited"] == []
         for resource, documents in wanted(version).items():
-            field_name = "tags" if resource is MONITOR else "description"
+            field_name = "tags" if resource is Resource.MONITOR else "description"
             for document in documents:
-                shown = [str(one[field_name]) for one in self.stored(resource.name).values()]
+                shown = [str(one[field_name]) for one in self.stored(resource).values()]
                 assert any(f"fleetgauge:{document}:{instance}:" in text for text in shown), document
 
 

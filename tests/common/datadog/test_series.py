@@ -38,11 +38,6 @@ def projects(series: Iterable[Series]) -> list[str]:
     return [one[1][0].removeprefix("project:") for one in series]
 
 
-def test_parts_of_one_series_are_joined_in_order_of_time() -> None:
-    [series] = drained(LOAD(2, NOW, project="a"), LOAD.series((NOW - 60, NOW - 30), (1, 5), project="a"))
-    assert series == (LOAD, ("project:a",), None, [NOW - 60, NOW - 30, NOW], [1, 5, 2])
-
-
 @given(
     st.lists(
         st.tuples(st.dictionaries(st.integers(-5, 5), st.integers(-3, 3), min_size=1), st.sampled_from("ab")),
@@ -70,41 +65,39 @@ def test_every_second_has_the_sum_of_its_counts_and_the_last_of_its_gauges(
     assert found == {"host.load": lasts, "jobs.done": sums}
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, -(10**400)])
-def test_a_value_that_is_not_finite_costs_its_point_alone(value: float) -> None:
+HUGE = float(2**53 + 2)
+OFF = "not_finite"
+
+
+@pytest.mark.parametrize(
+    ("series", "expected", "dropped"),
+    [
+        *(
+            ([LOAD.series((NOW - 1, NOW, NOW + 1), (1, value, 2))], {NOW - 1: 1, NOW + 1: 2}, {OFF: 1})
+            for value in (math.nan, math.inf, -math.inf, 10**400, -(10**400))
+        ),
+        ([*[DONE(1.5e308, NOW)] * 3, DONE(2, NOW - 1)], {NOW - 1: 2}, {OFF: 1}),
+        ([DONE(10**308, NOW)] * 2, {}, {OFF: 1}),
+        ([LOAD(2**53, NOW)], {NOW: 2**53}, {}),
+        ([LOAD(2**53 + 2, NOW)], {NOW: HUGE}, {}),
+        ([LOAD(10**300, NOW)], {NOW: 1e300}, {}),
+        (
+            [LOAD.series([NOW + at for at in (-3601, -3600, 600, 601, 602)], [1] * 5)],
+            {NOW - 3600: 1, NOW + 600: 1},
+            {"too_old": 1, "in_future": 2},
+        ),
+        ([LOAD.series((), ())], {}, {}),
+    ],
+)
+def test_points_that_cannot_be_stored_cost_themselves(
+    series: list[Series], expected: dict[int, float], dropped: dict[str, int]
+) -> None:
     into = table()
-    [series] = drained(LOAD.series((NOW - 1, NOW, NOW + 1), (1, value, 2)), into=into)
-    assert values(series) == {NOW - 1: 1, NOW + 1: 2}
-    assert into.dropped == {"not_finite": 1}
-
-
-def test_counts_whose_sum_is_not_finite_are_one_dropped_point() -> None:
-    into = table()
-    [series] = drained(*[DONE(1.5e308, NOW)] * 3, DONE(2, NOW - 1), into=into)
-    assert values(series) == {NOW - 1: 2}
-    assert drained(*[DONE(10**308, NOW, project="b")] * 2, into=into) == []
-    assert into.dropped == {"not_finite": 2}
-
-
-def test_an_int_beyond_what_a_float_counts_exactly_is_sent_as_a_float() -> None:
-    exact, beyond, huge = drained(
-        LOAD(2**53, NOW), LOAD(-(2**53) - 1, NOW, project="a"), LOAD(10**300, NOW, project="b")
-    )
-    assert [type(one[4][0]) for one in (exact, beyond, huge)] == [int, float, float]
-
-
-def test_the_accepted_time_is_exact_at_both_ends() -> None:
-    into = table()
-    seconds = (NOW - 3601, NOW - 3600, NOW + 600, NOW + 601, NOW + 602)
-    [series] = drained(LOAD.series(seconds, [1] * 5), into=into)
-    assert list(series[3]) == [NOW - 3600, NOW + 600]
-    assert into.dropped == {"too_old": 1, "in_future": 2}
-
-
-def test_a_series_without_points_is_none() -> None:
-    into = table()
-    assert drained(LOAD.series((), ()), into=into) == []
-    assert into.dropped == {}
+    found = drained(*series, into=into)
+    points = values(found[0]) if found else {}
+    assert (points, into.dropped) == (expected, dropped)
+    # An int that a float does not represent is sent as the float it would become.
+    assert {*map(type, points.values())} <= {type(value) for value in expected.values()}
 
 
 def test_the_first_dropped_point_is_the_example_of_its_reason() -> None:
@@ -144,39 +137,26 @@ def test_the_same_tags_on_two_hosts_or_two_metrics_do_not_collide() -> None:
     assert (len(drained(*every, into=into)), into.dropped) == (3, {})
 
 
-class TestHosts:
-    BAD = (
-        "",
-        " ",
-        "a b",
-        "a\nb",
-        "\x1b[2J",
-        "-a",
-        "a-",
-        "ä.example",
-        "a" * 256,
-        "localhost",
-        "a/b",
-        "\ud800",
-    )
-
-    @pytest.mark.parametrize("host", BAD)
-    def test_a_bad_host_costs_the_host_and_not_the_point(self, host: str) -> None:
+@pytest.mark.parametrize(
+    ("hosts", "is_good"),
+    [
+        (("n", "node-1", "ip-10-0-0-1.ec2.internal", "gpu_07", "10.0.0.1", "A1"), True),
+        (("", " ", "a b", "a\nb", "\x1b[2J", "-a", "a-", "ä.example", "a" * 256), False),
+        (("localhost", "a/b", "\ud800"), False),
+    ],
+)
+def test_a_bad_host_costs_the_host_and_not_the_points(hosts: tuple[str, ...], is_good: bool) -> None:
+    for host in hosts:
         into = table()
         [series] = drained(LOAD.series((NOW - 1, NOW), (2, 1), on_host=host), into=into)
-        assert (series[2], values(series)) == (None, {NOW - 1: 2, NOW: 1})
-        assert into.dropped == {"bad_host": 2}
+        assert (series.host, values(series)) == (host if is_good else None, {NOW - 1: 2, NOW: 1})
+        assert into.dropped == ({} if is_good else {"bad_host": 2})
 
-    @pytest.mark.parametrize("host", ["n", "node-1", "ip-10-0-0-1.ec2.internal", "gpu_07", "10.0.0.1", "A1"])
-    def test_a_good_host_is_sent_unchanged(self, host: str) -> None:
-        into = table()
-        [series] = drained(LOAD(1, NOW, on_host=host), into=into)
-        assert (series[2], into.dropped) == (host, {})
 
-    def test_two_bad_hosts_collide(self) -> None:
-        into = table()
-        assert drained(LOAD(1, NOW, on_host="a b"), LOAD(2, NOW, on_host="a c"), into=into) == []
-        assert into.dropped == {"bad_host": 2, "tag_collision": 2}
+def test_two_bad_hosts_collide() -> None:
+    into = table()
+    assert drained(LOAD(1, NOW, on_host="a b"), LOAD(2, NOW, on_host="a c"), into=into) == []
+    assert into.dropped == {"bad_host": 2, "tag_collision": 2}
 
 
 def test_series_beyond_the_cap_are_counted_by_their_points() -> None:
@@ -219,24 +199,31 @@ def drain_all(*parts: list[Series]) -> tuple[dict[int, float], Counter[str]]:
     return found, into.dropped
 
 
-def test_a_name_that_was_respelt_along_the_way_is_one_series() -> None:
-    old, new = LOAD(1, NOW, project="Arena"), LOAD(2, NOW + 1, project="arena")
-    assert drain_all([old, new]) == ({NOW: 1, NOW + 1: 2}, {})
-    assert drain_all([old], [new]) == ({NOW: 1, NOW + 1: 2}, {})
+OLD, NEW, THIRD = "Arena", "arena", "ARENA"
 
 
-def test_two_spellings_of_one_second_are_dropped_for_that_second() -> None:
-    spellings = [
-        LOAD(1, NOW, project="Arena"),
-        LOAD(2, NOW + 1, project="arena"),
-        LOAD(3, NOW + 1, project="ARENA"),
-    ]
-    assert drain_all(spellings) == ({NOW: 1}, {"tag_collision": 2})
-
-
-def test_a_second_that_another_spelling_was_sent_for_is_not_overwritten() -> None:
-    found, dropped = drain_all(
-        [LOAD.series((NOW, NOW + 1), (1, 2), project="Arena")],
-        [LOAD.series((NOW + 1, NOW + 2), (8, 9), project="arena")],
-    )
-    assert (found, dropped) == ({NOW: 1, NOW + 1: 2, NOW + 2: 9}, {"tag_collision": 1})
+@pytest.mark.parametrize(
+    ("parts", "expected", "dropped"),
+    [
+        ([[LOAD(1, NOW, project=OLD), LOAD(2, NOW + 1, project=NEW)]], {NOW: 1, NOW + 1: 2}, {}),
+        ([[LOAD(1, NOW, project=OLD)], [LOAD(2, NOW + 1, project=NEW)]], {NOW: 1, NOW + 1: 2}, {}),
+        (
+            [[LOAD(1, NOW, project=OLD), LOAD(2, NOW + 1, project=NEW), LOAD(3, NOW + 1, project=THIRD)]],
+            {NOW: 1},
+            {"tag_collision": 2},
+        ),
+        (
+            [
+                [LOAD.series((NOW, NOW + 1), (1, 2), project=OLD)],
+                [LOAD.series((NOW + 1, NOW + 2), (8, 9), project=NEW)],
+            ],
+            {NOW: 1, NOW + 1: 2, NOW + 2: 9},
+            {"tag_collision": 1},
+        ),
+    ],
+    ids=["respelt", "respelt later", "two of one second", "sent before"],
+)
+def test_spellings_of_one_series_join_and_their_common_seconds_are_dropped(
+    parts: list[list[Series]], expected: dict[int, float], dropped: dict[str, int]
+) -> None:
+    assert drain_all(*parts) == (expected, dropped)

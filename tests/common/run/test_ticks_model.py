@@ -132,7 +132,6 @@ class World:
                     self._store(series["metric"], str(series["tags"]), point["timestamp"], point["value"])
 
         self.happen(effect)
-        client.server_time = float(self.now)
 
     def _store(self, metric: str, tags: str, second: int, value: float) -> None:
         assert self.now - 3600 <= second <= self.now + 600, "the intake would drop it silently"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from common.dashboard import Widget, line
 from common.metric import Combine, Series, count, gauge
-from common.show.grid import MAX_INTERVALS, ChartLine, Grid, Summary, chart_lines, summarize
+from common.show.grid import MAX_INTERVALS, ChartLine, Grid, chart_lines
 from common.show.points import Points
 from common.window import Window
 from support.sinks import send
@@ -38,13 +38,6 @@ def test_every_point_of_a_span_is_in_one_interval(points: dict[int, float]) -> N
     ]
 
 
-@given(st.lists(st.floats(-1e308, 1e308), min_size=1, max_size=20))
-def test_summary_of_any_values_is_finite_and_in_their_range(values: list[float]) -> None:
-    found = summarize(values)
-    assert (found.points, found.first, found.last) == (len(values), values[0], values[-1])
-    assert min(values) == found.low <= found.mean <= found.high == max(values)
-
-
 def lines(widget: Widget, samples: list[Series], most: int = 6) -> tuple[list[ChartLine], int]:
     """Return the lines of a widget over points at seconds of SPAN."""
     points = Points((), 100, 0, 3600, many_ticks=True)
@@ -57,7 +50,7 @@ def lines(widget: Widget, samples: list[Series], most: int = 6) -> tuple[list[Ch
 
 
 def values(widget: Widget, samples: list[Series]) -> dict[tuple[str, ...], list[float | None]]:
-    return {one.labels: [each and each[1] for each in one.intervals] for one in lines(widget, samples)[0]}
+    return {one.labels: [*one.values] for one in lines(widget, samples)[0]}
 
 
 LOAD = gauge("jobs.load", "", "x", "team", "job", combines=Combine.SUM)
@@ -126,11 +119,3 @@ def test_lines_that_reach_highest_are_drawn_and_all_are_counted() -> None:
 
 def test_metrics_of_one_chart_are_told_apart_by_name() -> None:
     assert {*values(line("Jobs", DONE, FAILED), [DONE(1, 10), FAILED(2, 10)])} == {("done",), ("failed",)}
-
-
-def test_statistics_are_of_the_points_of_one_series_or_of_the_line() -> None:
-    alone = [LOAD(value, at, job="a") for at, value in ((0, 1), (100, 5), (900, 3))]
-    [one] = lines(line("Load", LOAD), alone)[0]
-    assert one.summary == Summary(3, 1, 3, 1, 3, 5)
-    [two] = lines(line("Load", LOAD), [LOAD(1, 10, job="a"), LOAD(2, 10, job="b"), LOAD(9, 1000, job="a")])[0]
-    assert two.summary == Summary(3, 3, 9, 3, 6, 9)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetgauge.pages.axes import Axis, byte_axis, format_bytes, format_duration, time_axis
-from fleetgauge.pages.charts import Band, Limit, Line, Marker, Reading, draw_chart, draw_key
+from fleetgauge.pages.charts import Limit, Line, Marker, Reading, draw_chart, draw_key
 
 UNIT = Axis(0.0, 10.0, ())
 
@@ -45,14 +45,6 @@ def test_a_value_alone_between_gaps_may_be_a_dot() -> None:
     points = [(0, 0), (1, 0), (5, None), (6, 5), (7, None), (8, 10), (9, 10)]
     assert drawing("dots a", Line("A", "a", points, dots=True)) == ["M600.0 500.0h0"]
     assert drawing("dots a", Line("A", "a", points)) == []
-
-
-def test_band_is_drawn_between_highs_and_lows_and_broken_at_gaps() -> None:
-    band = Band("a", [(0, (1, 2)), (5, (2, 10)), (6, None), (7, (5, 6))])
-    chart = draw_chart(UNIT, UNIT, (), (), (), "text", bands=(band,))
-    assert re.findall(r'<path class="band fill-a" d="([^"]*)"', chart) == [
-        "M0.0 800.0L500.0 0.0L500.0 800.0L0.0 900.0ZM700.0 400.0L700.0 500.0Z"
-    ]
 
 
 def test_a_page_may_say_itself_what_the_lines_are() -> None:

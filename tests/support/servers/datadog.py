@@ -44,9 +44,8 @@ class Write(NamedTuple):
 
 @dataclass(slots=True)
 class Push(Request):
-    """A request to the intake, with what was found in its body: sizes, points and how many were dropped."""
+    """A request to the intake, with what was found in its body: points and how many were dropped."""
 
-    raw_size: int = 0
     points: int = 0
     dropped: int = 0
 
@@ -54,10 +53,9 @@ class Push(Request):
 class Intake(LoopbackServer[Push]):
     """`POST /api/v2/series`, `GET /api/v1/validate` and historical ingestion, for one pair of keys.
 
-    `clock` may be set at any time: the time window and the `Date` header follow it. What is put in
-    `accepted_errors` comes back inside every 202. Points older than the window are kept for the names in
-    `historical`; those in `tag_configured` and `distributions` cannot be turned on, and `permissions` are
-    those of the application key.
+    `clock` may be set at any time: the time window and the `Date` header follow it. Points older than the
+    window are kept for the names in `historical`; those in `tag_configured` cannot be turned on, and
+    `permissions` are those of the application key.
     """
 
     request_type = Push
@@ -73,8 +71,6 @@ class Intake(LoopbackServer[Push]):
         self.permissions = {"metrics_read", "late_metrics_config_write"}
         self.historical: set[str] = set()
         self.tag_configured: set[str] = set()
-        self.distributions: set[str] = set()
-        self.accepted_errors: list[str] = []
         self.points: dict[PointKey, float] = {}
         self.write_log: list[Write] = []
         self.payloads: list[dict[str, Any]] = []  # as decoded from JSON, each of them accepted
@@ -137,7 +133,7 @@ class Intake(LoopbackServer[Push]):
                     self._accept(request)
                 except RejectedError as rejected:
                     return Answer.json(rejected.status, {"errors": list(rejected.errors)})
-                return Answer.json(202, {"errors": self.accepted_errors})
+                return Answer.json(202, {"errors": []})
         if not request.path.startswith(("/api/v1/dashboard", "/api/v1/monitor", "/api/v1/metrics/")):
             return Answer.json(404, {"errors": ["Not Found"]})
         if request.headers.get("DD-APPLICATION-KEY") != self.app_key:
@@ -160,9 +156,6 @@ class Intake(LoopbackServer[Push]):
                 return self._enable(request.body)
             case "GET", _ if name in self.historical:
                 return self._configuration(200, name)
-            case "DELETE", _ if name:
-                self.historical.discard(name)
-                return Answer(204, headers={"Content-Length": None})
         return _refused(404, f"Historical metrics ingestion is not enabled for {name}")
 
     def _enable(self, body: bytes) -> Answer:
@@ -177,11 +170,9 @@ class Intake(LoopbackServer[Push]):
                 return _refused(400, "Payload is not a historical metrics configuration")
         if name in self.historical:
             return self._configuration(200, name)
-        # 400 and 422 are both documented, and both kinds as unsupported; which is answered is not.
+        # 400 and 422 are both documented; which is answered is not.
         if name in self.tag_configured:
             return _refused(422, f"{name} has a tag configuration")
-        if name in self.distributions:
-            return _refused(422, f"{name} is a distribution")
         if not any(key.metric == name for key in self.points):
             return _refused(404, f"Metric {name} does not exist")
         self.historical.add(name)
@@ -196,7 +187,6 @@ class Intake(LoopbackServer[Push]):
 
     def _accept(self, push: Push) -> None:
         raw = decoded(push.body, push.headers.get("Content-Encoding", "identity"))
-        push.raw_size = len(raw)
         document = parsed(raw)
         series = series_of(document)
         push.points = sum(len(one.points) for one in series)

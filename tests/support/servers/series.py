@@ -27,17 +27,7 @@ TYPES = {1: "count", 2: "rate", 3: "gauge"}
 UNITS = frozenset((Path(__file__).parents[2] / "data" / "datadog_units.txt").read_text().splitlines())
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,199}")
-_FIELDS = {
-    "metric",
-    "type",
-    "points",
-    "tags",
-    "resources",
-    "interval",
-    "unit",
-    "source_type_name",
-    "metadata",
-}
+_FIELDS = {"metric", "type", "points", "tags", "resources", "unit"}  # those that we send
 
 
 class RejectedError(Exception):  # reads as the outcome it is
@@ -67,9 +57,9 @@ def decoded(body: bytes, encoding: str) -> bytes:
         raise RejectedError(413, f"Payload too big: {len(body)} bytes on the wire")
     if encoding == "identity":
         raw = body
-    elif encoding in ("gzip", "deflate"):
-        raw = _inflated(body, zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS)
-    elif encoding in ("zstd", "zstd1"):
+    elif encoding == "gzip":
+        raw = _inflated(body)
+    elif encoding == "zstd1":
         raw = _unpacked_zstd(body)
     else:
         raise RejectedError(400, f"Unknown content encoding {encoding}")
@@ -78,8 +68,8 @@ def decoded(body: bytes, encoding: str) -> bytes:
     return raw
 
 
-def _inflated(body: bytes, window_bits: int) -> bytes:
-    stream = zlib.decompressobj(window_bits)
+def _inflated(body: bytes) -> bytes:
+    stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
     try:
         raw = stream.decompress(body, RAW_LIMIT + 1)
     except zlib.error as error:
@@ -143,9 +133,6 @@ def _one_series(entry: dict[str, Any]) -> Series:  # anything JSON can hold: wha
         raise ValueError("tags are not a list of strings")
     if "unit" in entry and entry["unit"] not in UNITS:
         raise ValueError(f"{entry['unit']!r} is not a unit of Datadog's catalogue")
-    interval = entry.get("interval", 1)
-    if type(interval) is not int or interval < 1:
-        raise ValueError(f"{interval!r} is not an interval in whole seconds")
     if not isinstance(entry["points"], list) or not entry["points"]:
         raise ValueError("points are not a list of at least one")
     points = tuple(_one_point(point) for point in entry["points"])
@@ -165,18 +152,13 @@ def _one_point(point: dict[str, Any]) -> tuple[int, float]:  # as above
     return timestamp, float(value)
 
 
-def _host(resources: list[dict[str, str]]) -> str | None:
-    if not isinstance(resources, list) or not all(
-        isinstance(one, dict)
-        and one.keys() == {"type", "name"}
-        and all(isinstance(text, str) and text for text in one.values())
-        for one in resources
-    ):
-        raise ValueError("resources are not a list of objects with type and name")
-    hosts = [one["name"] for one in resources if one["type"] == "host"]
-    if len(hosts) > 1:
-        raise ValueError("more than one resource is a host")
-    return hosts[0] if hosts else None
+def _host(resources: Any) -> str | None:
+    match resources:
+        case []:
+            return None
+        case [{"type": "host", "name": str(name)}] if name:
+            return name
+    raise ValueError("resources are not a host with a name")
 
 
 @functools.lru_cache(maxsize=100_000)
