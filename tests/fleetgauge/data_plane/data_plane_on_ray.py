@@ -2,9 +2,8 @@
 
     python data_plane_on_ray.py DIRECTORY RAY_DIRECTORY
 
-Leaves the records of three jobs, and the truth about each in `report.json`. In one, the actors put and the
-driver clears; in another, the driver puts and clears, and the actors only read; in the third, each process
-puts and clears keys of its own, with a client that it has built.
+Leaves the records of two jobs, and the truth about each in `report.json`. In one, the actors put and the
+driver clears; in the other, the driver puts and clears, and the actors only read.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -150,35 +148,6 @@ def driver_puts(directory: Path) -> dict[str, Any]:
     return {"pids": pids, "held": held}
 
 
-def builds(directory: Path, storage: Any, number: int) -> int:
-    """A process that nobody has sent anything to."""
-    told = JsonlEvents(f"{directory}/apart/", 1.0, job="apart")
-    client = MetricsDataPlaneClient(Client(storage), told)
-    keys = [f"{number}-{index}" for index in range(KEYS)]
-    client.put_samples(keys, "train", fields={"ids": Rows(KEYS, 1)})
-    client.clear_samples(keys[1:], "train")
-    told.close()
-    return os.getpid()
-
-
-def everybody_builds(directory: Path) -> dict[str, Any]:
-    storage = STORAGE.remote()
-    tasks = [ray.remote(num_cpus=0)(builds).remote(directory, storage, number) for number in range(2)]
-    return {"pids": [builds(directory, storage, 2), *ray.get(tasks)], "held": ray.get(storage.total.remote())}
-
-
-def threads_of_ours(copies: list[Any]) -> int:
-    assert len({id(each) for each in copies}) == 1000
-    return sum(thread.name.startswith("fleetgauge") for thread in threading.enumerate())
-
-
-def unused(directory: Path) -> int:
-    """How many threads a worker has that was sent a thousand copies and used none."""
-    client = MetricsDataPlaneClient(Client(None), sink(directory, "unused"))
-    copies = [ray.cloudpickle.loads(ray.cloudpickle.dumps(client)) for _ in range(1000)]
-    return int(ray.get(ray.remote(num_cpus=0)(threads_of_ours).remote(copies)))
-
-
 def main(directory: Path, ray_directory: str) -> None:
     for last in (False, False, True):  # Ray gives itself thirty seconds: too few on a busy machine
         try:
@@ -189,8 +158,6 @@ def main(directory: Path, ray_directory: str) -> None:
             if last:
                 raise
     report = {"shared": workers_put(directory), "sole": driver_puts(directory)}
-    report["apart"] = everybody_builds(directory)
-    report["unused"] = {"threads": unused(directory), "files": len(list(directory.glob("unused/*")))}
     report["driver"] = {"pid": os.getpid()}
     (directory / "report.json").write_text(json.dumps(report))
     ray.shutdown()
