@@ -346,8 +346,6 @@ def asked(
         ({"project": 7}, {}, {"project": "7"}),
         ({}, {"WANDB_MODE": "offline"}, {"mode": "offline"}),
         ({"mode": " Offline "}, {}, {"mode": "offline"}),
-        ({"mode": "dryrun"}, {}, {"mode": "offline"}),
-        ({"mode": "run"}, {}, {"mode": "online"}),
         ({"enabled": True}, {}, {"mode": "online"}),
         ({"enabled": None}, {"WANDB_DISABLED": "false"}, {"mode": "online"}),
         ({"tags": "one"}, {}, {"tags": ["one"]}),

@@ -62,12 +62,16 @@ def test_complete_metadata_of_a_machine_without_slurm() -> None:
 
 
 def test_this_machine_has_the_totals_of_its_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    total = psutil.virtual_memory().total
-    monkeypatch.setitem(sys.modules, "psutil", None)
     host = read_host()
     assert host.os_cpus == os.cpu_count()
     assert host.affinity == len(os.sched_getaffinity(0))
-    assert host.memory_bytes == total
+    assert host.memory_bytes == psutil.virtual_memory().total
+
+    def unknown(name: str) -> int:
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(os, "sysconf", unknown)
+    assert read_host().memory_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -80,17 +84,6 @@ def test_cpus_are_those_of_the_machine_else_of_the_process_else_one(
     monkeypatch.setattr(os, "sched_getaffinity", {0: affinity}.__getitem__)
     monkeypatch.setattr(os, "cpu_count", lambda: count)
     assert (read_host().os_cpus, read_host().affinity) == expected
-
-
-def test_psutil_reads_memory_where_sysconf_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(name: str) -> int:
-        raise ValueError("unrecognized configuration name")
-
-    monkeypatch.setattr(os, "sysconf", unknown)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=3 * GIB))
-    assert read_host().memory_bytes == 3 * GIB
-    monkeypatch.setitem(sys.modules, "psutil", None)
-    assert read_host().memory_bytes == 0
 
 
 def test_user_is_named_by_the_environment_or_else_the_system(monkeypatch: pytest.MonkeyPatch) -> None:

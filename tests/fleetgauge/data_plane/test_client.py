@@ -437,15 +437,12 @@ class DataPlaneClient(ABC):
     def put_samples(self) -> None: ...
 
 
-@pytest.mark.parametrize("module", ["nemo_rl.data_plane.interfaces", "nemo_rl.data_plane"])
-def test_client_is_an_instance_of_nemo_rls_once_that_is_imported(
-    monkeypatch: pytest.MonkeyPatch, module: str
-) -> None:
+def test_client_is_an_instance_of_nemo_rls_once_that_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Subclass(MetricsDataPlaneClient):
         pass
 
-    for name in ("nemo_rl.data_plane.interfaces", "nemo_rl.data_plane"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    module = "nemo_rl.data_plane.interfaces"
+    monkeypatch.delitem(sys.modules, module, raising=False)
     client, own = MetricsDataPlaneClient(PicklableStore()), type("DataPlaneClient", (DataPlaneClient,), {})
     assert isinstance(client, MetricsDataPlaneClient)
     assert not isinstance(client, own)

@@ -44,7 +44,7 @@ def test_a_report_is_written_in_one_line_without_anything_installed(samples: Pat
         ("track.json", "[]", "it holds no event\n"),
         ("track.json", "[" * 100_000, "it is not JSON: it is nested too deeply\n"),
         ("track.json", '{"events": []}', "it holds no event\n"),
-        ("notes.txt", "not an event\n", "it holds no event (1 not json)\n"),
+        ("track.json", '[7, {"a": 1}]', "it holds no event (1 not an event, 1 not an object)\n"),
     ],
 )
 def test_path_without_events_is_refused_and_nothing_written(

@@ -323,14 +323,6 @@ def test_events_that_cannot_be_read_start_no_run(wandb: ModuleType, calls: Calls
     assert calls == []
 
 
-def test_a_run_too_old_to_define_a_step_is_exported_all_the_same(
-    wandb: ModuleType, run: SimpleNamespace, calls: Calls
-) -> None:
-    del run.define_metric
-    export()
-    assert "stormlog_timeline_allocated_bytes" in logged(calls)
-
-
 def test_the_page_is_never_left_in_the_sink_nor_in_a_temporary_directory(
     wandb: ModuleType, calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,7 +205,7 @@ def test_bad_entry_of_a_manifest_costs_itself_and_a_pruned_one_is_listed(tmp_pat
     record = {"schema_version": 2, "timestamp_ns": 10**9, "event_type": "sample"}
     directory = sink(tmp_path / "sink", json.dumps(record) + "\n")
     (directory / "manifest.json").write_text(json.dumps({"sessions": entries, "segments": segments}))
-    loaded = load_recording(directory / "manifest.json")
+    loaded = load_recording(directory)
     session, pruned = loaded.sessions
     assert session.summary == SessionSummary("s", "completed", started_at_ns=5)
     assert [event.session_id for event in session.events()] == ["s"]
@@ -293,12 +293,7 @@ def oom_dump(directory: Path, name: str = "oom_dump_20261116T011500Z_554_cuda_1"
 def test_an_oom_dump_tells_when_why_and_whose(tmp_path: Path) -> None:
     dump = read_oom_dump(oom_dump(tmp_path))
     assert dump.created_at == datetime(2026, 11, 16, 1, 15, 2, tzinfo=UTC)
-    assert (dump.reason, dump.backend, dump.message, dump.complete) == (
-        "torch",
-        "cuda",
-        "out of memory",
-        True,
-    )
+    assert (dump.reason, dump.message, dump.complete) == ("torch", "out of memory", True)
     assert dump.session == SessionSummary("s", "running")
     assert times(dump.path) == [1.0, 2.0]
     for path in (dump.path, tmp_path):

@@ -200,8 +200,8 @@ def test_alerts_that_are_not_listed_are_counted() -> None:
 
 def test_latest_oom_dumps_are_listed_with_what_is_known() -> None:
     at = datetime(2026, 11, 16, 1, 15, 2, tzinfo=UTC)
-    known = OomDump(Path("known"), at, "why", None, "m" * 501, None, complete=True)
-    unknown = OomDump(Path("unknown"), None, None, None, None, None, complete=False)
+    known = OomDump(Path("known"), at, "why", "m" * 501, None, complete=True)
+    unknown = OomDump(Path("unknown"), None, None, None, None, complete=False)
     page = render_page("page", [], ["a < b"], [known, *[unknown] * (MAX_DRAWN - 1), known])
     assert rows(page) == [
         *[["unknown", "unknown", "unknown", ""]] * (MAX_DRAWN - 1),

@@ -439,7 +439,7 @@ def test_a_forked_child_writes_nothing_and_ends(tmp_path: Path) -> None:
         "writer = RecordWriter(sys.argv[1], 'k')\n"
         "child = os.fork()\n"
         "taken = writer.write('stats', {'child': not child})\n"
-        "if not child: sys.exit(3 if taken or writer.close() else 4)\n"
+        "if not child: sys.exit(3 if taken or writer.dropped != 1 or writer.close() else 4)\n"
         "print(taken, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n",
         tmp_path / "a.jsonl",
     )

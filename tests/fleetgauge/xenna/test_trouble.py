@@ -25,7 +25,7 @@ def test_a_queue_that_is_full_loses_records_says_so_once_and_never_the_end(
     monkeypatch.setattr(recording, "MAX_WAITING_STATS", 3)
     gate, held = threading.Event(), threading.Event()
     with hook(tmp_path, wandb=False):
-        opened: Any = patch.registered()[0]
+        opened: Any = patch._recordings[0]
         opened.worker.put(held.set)
         opened.worker.put(gate.wait)
         held.wait()
@@ -66,7 +66,7 @@ def test_enter_that_fails_leaves_nothing_behind_and_says_how_to_install(
 ) -> None:
     trouble(monkeypatch, monitor)
     with hook(tmp_path / "records"):
-        assert not patch.registered()
+        assert not patch._recordings
     [said] = warnings(caplog)
     assert reason in said
     assert said.endswith("pip install cosmos-xenna ray tqdm")

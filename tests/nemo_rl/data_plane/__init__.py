@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass
-class KVBatchMeta:
-    """What a claim returns."""
-
-    partition_id: str
-    sample_ids: list[str]
-
-
-class DataPlaneClient(ABC):
-    """The boundary: every client is one of these."""
-
-    @abstractmethod
-    def put_samples(
-        self, sample_ids: list[str], partition_id: str, fields: Any = None, tags: Any = None
-    ) -> KVBatchMeta: ...
+from nemo_rl.data_plane.interfaces import DataPlaneClient as DataPlaneClient
+from nemo_rl.data_plane.interfaces import KVBatchMeta as KVBatchMeta
 
 
 class TQDataPlaneClient(DataPlaneClient):
