@@ -83,7 +83,7 @@ def end_service() -> None:
 def logger(folder: Path, stage: str, cfg: dict[str, Any] | None = None, **arguments: Any) -> WandbLogger:
     settings = {"project": "ants", "mode": "offline", "dir": str(folder)}
     given = {**(cfg or {}), "wandb": settings | (cfg or {}).get("wandb", {})}
-    return WandbLogger(given, stage, **({"env": JOB, "now": lambda: NOON} | arguments))
+    return WandbLogger(given, stage, **{"env": JOB, "now": lambda: NOON, **arguments})
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -152,7 +152,11 @@ def configure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def log_objects(folder: Path) -> None:
     long = [[number] for number in range(10_050)]
-    preferred = {"prefer_cols": ["score", "missing", "id"], "max_rows": 10, "panel_group": "inspect"}
+    preferred: dict[str, Any] = {
+        "prefer_cols": ["score", "missing", "id"],
+        "max_rows": 10,
+        "panel_group": "inspect",
+    }
     with logger(folder, "tables", {"wandb": {"table_sample_rows": 3, "table_sample_seed": 1}}) as stage:
         for key, (rows, columns) in SHAPES.items():
             stage.log_table(rows, key, columns)

@@ -183,8 +183,8 @@ def test_gpus_of_a_job_on_this_node(env: dict[str, str], expected: Detected | No
 
 
 def test_only_allowlisted_variables_of_a_job_are_logged() -> None:
-    logged = ("JOB_ID", "JOB_NAME", "CPUS_PER_TASK", "CPUS_ON_NODE", "MEM_PER_NODE", "GPUS_PER_NODE")
-    logged += ("TASKS_PER_NODE", "SUBMIT_DIR", "JOB_NUM_NODES")
+    logged = ["JOB_ID", "JOB_NAME", "CPUS_PER_TASK", "CPUS_ON_NODE", "MEM_PER_NODE", "GPUS_PER_NODE"]
+    logged += ["TASKS_PER_NODE", "SUBMIT_DIR", "JOB_NUM_NODES"]
     values = {name: f"value of {name}" for name in logged}
     env = {f"SLURM_{name}": value for name, value in values.items()} | {
         "SLURM_JOB_NODELIST": "gpu[01-02]",

@@ -48,7 +48,7 @@ EVENTS: list[dict[str, Any]] = [
 
 
 def export(config: WandbExportConfig | None = None, **options: Any) -> None:
-    given = {"command_name": "track", "session_summary": SESSION, "stats": {}, "events": EVENTS} | options
+    given = {"command_name": "track", "session_summary": SESSION, "stats": {}, "events": EVENTS, **options}
     export_tracking_run_to_wandb(config or WandbExportConfig(enabled=True), **given)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from fleetgauge.gpu_memory.page import (
 from fleetgauge.gpu_memory.profiles import MAX_ALERTS, SessionProfile
 
 
-def profile(*events: dict[str, object]) -> SessionProfile:
+def profile(*events: Mapping[str, object]) -> SessionProfile:
     made = SessionProfile()
     for event in events:
         made.add([read_event(event)])

@@ -68,10 +68,10 @@ def failing(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     ("trouble", "lost", "warned"),
     [
-        (lambda wandb, _: vars(wandb).update(run=None), 0, "wandb.init() was not called"),
+        (lambda wandb, _: setattr(wandb, "run", None), 0, "wandb.init() was not called"),
         (lambda _, patch: patch.setitem(sys.modules, "wandb", None), 0, "pip install 'fleetgauge[wandb]'"),
-        (lambda wandb, _: vars(wandb).update(log=failing), 3, "RuntimeError: not today; further losses"),
-        (lambda wandb, _: vars(wandb).update(define_metric=failing), 0, "by its own step: not today"),
+        (lambda wandb, _: setattr(wandb, "log", failing), 3, "RuntimeError: not today; further losses"),
+        (lambda wandb, _: setattr(wandb, "define_metric", failing), 0, "by its own step: not today"),
     ],
 )
 def test_wandb_that_does_not_work_is_one_warning_and_the_records_go_on(
