@@ -68,7 +68,7 @@ def run(prelude: str, programs: list[str], folder: Path) -> list[Ended]:
 
 
 class Case(NamedTuple):
-    """A program, its result, and what stderr has once: nothing where it is empty, anything for None."""
+    """A program, its result, and what is logged, no line twice: nothing if empty, anything for None."""
 
     program: str
     result: Any
@@ -83,7 +83,7 @@ def assert_unharmed(cases: dict[str, Case], ended: list[Ended]) -> None:
         lines = end.stderr.splitlines()
         quiet = len(lines) == len(set(lines)) and ("Traceback" in end.stderr) == (case.code == 1)
         if case.warned:
-            quiet = quiet and end.stderr.count(case.warned) == 1
+            quiet = quiet and case.warned in end.stderr
         elif case.warned == "" and case.code != 1:
             quiet = not lines
         if (end.code, end.result) != (case.code, case.result) or not quiet:
@@ -97,7 +97,8 @@ from support.data_plane_fakes import Tensor
 from fleetgauge.data_plane import JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
 from fleetgauge.records import RecordWriter
 from fleetgauge.records.background import Worker
-Worker.close.__defaults__ = RecordWriter.close.__defaults__ = (0.2,)
+def give_up_soon():
+    Worker.close.__defaults__ = RecordWriter.close.__defaults__ = (0.2,)
 class Inner:
     def put_samples(self, *arguments, **options): return "stored"
     clear_samples = get_samples = put_samples
@@ -119,7 +120,7 @@ def end_after_losses(sink):
 """
 UNHARMED = {
     "W&B hangs": Case(
-        "Run.log = lambda *_, **__: threading.Event().wait()\n"
+        "give_up_soon()\nRun.log = lambda *_, **__: threading.Event().wait()\n"
         "end(puts(MetricsDataPlaneClient(Inner(), WandbEvents(Run(), 0))))",
         20,
         "gave up waiting for W&B",
@@ -134,13 +135,13 @@ UNHARMED = {
         "Run.log = lambda *_, **__: sys.exit(9)\nend_after_losses(WandbEvents(Run(), 0))", [20, 21], "lost a"
     ),
     "disk hangs": Case(
-        "os.open = lambda *_, **__: threading.Event().wait()\n"
+        "give_up_soon()\nos.open = lambda *_, **__: threading.Event().wait()\n"
         "end(puts(MetricsDataPlaneClient(Inner(), JsonlEvents(folder, 0.01))))",
         20,
         "gave up waiting for ",
     ),
     "disk hangs under a record writer": Case(
-        "os.write = lambda *_: threading.Event().wait()\n"
+        "give_up_soon()\nos.write = lambda *_: threading.Event().wait()\n"
         "records = RecordWriter(folder, 'k', queue_size=5)\n"
         "taken = sum(records.write('stats', {}) for _ in range(50))\n"
         "end(records.dropped == 50 - taken > 0)",
@@ -303,26 +304,19 @@ def test_exit_code_is_the_hosts_and_only_a_killed_one_loses_an_interval(tmp_path
 
 
 OTHERS = """
-import asyncio, atexit, io, itertools, json, logging, os
-import pickle, signal, sys, threading, types
+import asyncio, atexit, itertools, json, os, pickle, signal, sys, threading, types
 import pytest
 from fleetgauge.compute import metadata, nvml
-from fleetgauge.wandb_logger import WandbLogger
 from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook, patch, recording
 from support.xenna_pipeline import standin
-recording.MAX_END_WAIT_S = 0.3
 def end(result): os.write(1, json.dumps(result).encode())
 def fail(*_, **__): raise RuntimeError("W&B is down")
-def hang(*_, **__): threading.Event().wait()
-class Run:
-    config = types.SimpleNamespace(as_dict=dict, update=lambda *_, **__: None)
-    summary = {}
-    def log(self, *_, **__): pass
-    def finish(self, exit_code): pass
+def hang(*_, **__):
+    recording.MAX_END_WAIT_S = 0.3
+    threading.Event().wait()
 wandb = sys.modules["wandb"] = types.ModuleType("wandb")
 wandb.__spec__ = types.SimpleNamespace()
-wandb.run = wandb.log = wandb.Table = None
-wandb.init, wandb.Settings, wandb.define_metric = lambda **_: Run(), lambda **_: None, lambda *_, **__: None
+wandb.run, wandb.define_metric = None, lambda *_, **__: None
 """
 HOOK = """
 path, log_wandb = folder, wandb.run is not None
@@ -349,26 +343,12 @@ HOOKED = {
         setup="write = os.write\nos.write = lambda fd, text: write(fd, text) if fd < 3 else hang()",
     ),
     "disk full": Case("pass", 5, "No space left on device", setup="path = '/dev/full'"),
-    "directory not writable": Case("pass", 5, "lost a record for /proc", setup="path = '/proc/self/none/'"),
-    "directory is a file": Case(
-        "pass", 5, "Not a directory", setup="open('file', 'w').close()\npath = 'file/records/'"
-    ),
     "wandb.log hangs": Case("pass", 5, "gave up waiting for W&B", setup=RUN + "wandb.log = hang"),
     "wandb.log raises": Case("pass", 5, "lost a record for W&B", setup=RUN + "wandb.log = fail"),
     "wandb hangs, disk full": Case(
         "pass", 5, "No space left on device", setup=RUN + "wandb.log = hang\npath = '/dev/full'"
     ),
     "wandb without a run": Case("pass", 5, "wandb.init() was not called", setup="log_wandb = True"),
-    "stderr and stdin closed": Case(
-        "pass", 5, setup="os.close(0)\nos.close(2)\nsys.stderr = None\npath = '/dev/full'"
-    ),
-    "log handler raises": Case(
-        "pass",
-        5,
-        setup="class Failing(logging.Handler):\n"
-        "    def handle(self, record): raise RuntimeError('no')\n"
-        "logging.getLogger('fleetgauge').addHandler(Failing())\npath = '/dev/full'",
-    ),
     "no thread can be started": Case(
         "pass",
         5,
@@ -425,25 +405,6 @@ HOOKED = {
     "pickled hook": Case("with pickle.loads(pickle.dumps(make_hook())): computed = pipeline()", 5),
     "asyncio": Case("computed = asyncio.run(asyncio.to_thread(pipeline))", 5),
 }
-LOGGER = """
-sys.stdout = io.StringIO()
-{setup}
-with WandbLogger(None, "classify", env={{}}) as logger:
-    for _ in range(5): logger.log_metrics({{"accuracy": 1}})
-    {program}
-end("computed")
-sys.exit(7)
-"""
-LOGGED = {
-    "wandb.init raises": Case(
-        "pass", "computed", "the W&B run could not be started", setup="wandb.init = fail"
-    ),
-    "log raises": Case("pass", "computed", "metrics could not be logged to W&B", setup="Run.log = fail"),
-    "finish raises": Case("pass", "computed", "could not be finished", setup="Run.finish = fail"),
-    "config raises": Case("pass", "computed", "compute metadata", setup="Run.config = None"),
-    "no stdout": Case("pass", "computed", setup="sys.stdout = None"),
-    "the host raises": Case("raise ValueError('its own')", None, code=1),
-}
 COMPUTE = """
 {setup}
 metadata.read_host(deadline=0.1)
@@ -458,9 +419,9 @@ COMPUTED = {
 }
 
 
-def test_host_of_a_hook_or_a_logger_is_unharmed_and_a_loss_is_warned_once(tmp_path: Path) -> None:
+def test_host_of_a_hook_or_of_compute_is_unharmed_and_warned_once(tmp_path: Path) -> None:
     cases, programs = dict[str, Case](), []
-    for host, table in ((HOOK, HOOKED), (LOGGER, LOGGED), (COMPUTE, COMPUTED)):
+    for host, table in ((HOOK, HOOKED), (COMPUTE, COMPUTED)):
         for name, case in table.items():
             programs.append(host.format(setup=case.setup, program=case.program))
             cases[f"{len(cases)} {name}"] = case if case.code else case._replace(code=7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -491,20 +492,13 @@ def test_out_of_order_the_job_goes_on_with_one_warning(
         raise ValueError("no data")
 
 
-class Terminal:
-    """A standard output that can do less than it should."""
+class Broken(io.StringIO):
+    """A pipe that nobody reads."""
 
-    def __init__(self, encoding: str | None, error: Exception | None = None) -> None:
-        self.encoding, self.error, self.text = encoding, error, ""
+    encoding = "utf-8"
 
-    def write(self, text: str) -> None:
-        if self.error is not None:
-            raise self.error
-        text.encode(self.encoding or "ascii")
-        self.text += text
-
-    def flush(self) -> None:
-        pass
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
 
 
 def test_lines_are_printed_as_the_terminal_can_show_them(
@@ -516,11 +510,13 @@ def test_lines_are_printed_as_the_terminal_can_show_them(
         "[wandb] ✓ Logged compute metadata: 1 CPUs, 4 GPUs",
         "[wandb] ✓ Run started: n (OFFLINE - sync later with wandb sync)",
     ]
-    for terminal in (Terminal("ascii"), Terminal(None)):
-        monkeypatch.setattr(sys, "stdout", terminal)
-        asked(monkeypatch, None, JOB)
-        assert "[wandb] ? Logged compute metadata: 1 CPUs, 4 GPUs\n" in terminal.text
-    for broken in (None, Terminal("utf-8", BrokenPipeError()), Terminal("utf-8", ValueError("closed file"))):
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    asked(monkeypatch, None, JOB)
+    assert b"[wandb] ? Logged compute metadata: 1 CPUs, 4 GPUs\n" in terminal.buffer.getvalue()  # type: ignore[attr-defined]
+    closed = io.StringIO()
+    closed.close()
+    for broken in (None, closed, Broken()):
         monkeypatch.setattr(sys, "stdout", broken)
         assert asked(monkeypatch, None, {})["job_type"] == "classify"
 
