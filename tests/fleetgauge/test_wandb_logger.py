@@ -513,7 +513,7 @@ def test_lines_are_printed_as_the_terminal_can_show_them(
     terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", terminal)
     asked(monkeypatch, None, JOB)
-    assert b"[wandb] ? Logged compute metadata: 1 CPUs, 4 GPUs\n" in terminal.buffer.getvalue()  # type: ignore[attr-defined]
+    assert b"[wandb] ? Logged compute metadata: 1 CPUs, 4 GPUs\n" in terminal.buffer.getvalue()
     closed = io.StringIO()
     closed.close()
     for broken in (None, closed, Broken()):

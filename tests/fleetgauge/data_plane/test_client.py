@@ -208,15 +208,6 @@ def test_bytes_are_those_of_fields_put_and_of_fields_returned(
     assert [(event["n_keys"], event["n_bytes"]) for event in events.told] == [(2, 28), (2, 24), (2, 24)]
 
 
-def test_duplicate_ids_count_once_with_their_last_row(client: MetricsDataPlaneClient, events: Events) -> None:
-    client.put_samples(["a", "b", "a"], "p", fields={"x": Jagged([1, 10, 100])})
-    assert (events.last["n_keys"], events.last["n_bytes"], held(client)) == (2, 444, 440)
-    client.put_samples(["b", "b", "c"], "p", fields={"x": Jagged([5, 6, 7])})
-    assert held(client) == 4 * (100 + 6 + 7)
-    client.clear_samples(["a", "a"], "p")
-    assert (events.last["n_keys"], held(client)) == (1, 4 * 13)
-
-
 def test_clear_of_a_partition_reports_how_many_keys_it_had(
     client: MetricsDataPlaneClient, store: Store, events: Events
 ) -> None:
@@ -314,12 +305,6 @@ def test_keys_of_a_jagged_put_that_are_gone_are_not_stored(store: Store, how: st
     del keys
     gc.collect()
     assert sum(key() is not None for key in watched) <= 2
-
-
-def test_nested_field_is_replaced_as_a_whole(client: MetricsDataPlaneClient) -> None:
-    client.put_samples(["a"], "p", fields={"log": {"ids": Tensor(1, 8), "mask": Tensor(1, 8)}})
-    client.put_samples(["a"], "p", fields={"log": {"ids": Tensor(1, 2)}})
-    assert held(client) == 8
 
 
 class Unreadable:
