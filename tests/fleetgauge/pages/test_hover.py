@@ -1,10 +1,9 @@
-"""What the script of a page does in a browser: tells what is pointed at, zooms, sorts and filters."""
+"""What the script of a page does in a browser: shows what is pointed at, sorts and filters."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from pathlib import Path
 
 import pytest
@@ -160,12 +159,3 @@ def test_the_policy_lets_this_script_run_and_nothing_else(tmp_path: Path, browse
     assert browser.look("document.querySelector('.plot').tabIndex") == 0
     assert len(browser.complaints) == 1  # about the other script
     assert browser.requests == [path.as_uri()]
-
-
-def test_page_without_a_script_is_complete(tmp_path: Path, browser: Browser) -> None:
-    rows = [[("Series", "ants", "name")]]
-    text = page(tmp_path / "page.html", chart() + render_table(rows, "listed"), script=False).read_text()
-    assert not re.search("<script|<input|<select|<button|Content-Security", text)
-    browser.show(tmp_path / "page.html")
-    assert browser.look("document.querySelectorAll('.plot .line').length") == 2
-    assert browser.look("document.querySelector('.plot').tabIndex") == -1

@@ -123,21 +123,6 @@ def test_throughput_is_the_change_of_completed_tasks_over_time() -> None:
     assert of(flat(first, idle)[1], "throughput_tasks_per_s") == [0.0] * 3
 
 
-def test_the_bottleneck_is_the_stage_with_full_slots_before_an_idle_one() -> None:
-    streaming = flat(*map(stats, dumps("streaming-0.5.12")))
-    assert [of(values, "bottleneck") for values in streaming] == [
-        *[[0, 0, 0]] * 5,
-        *[[0, 1, 0]] * 2,
-        [0, 0, 0],  # the last stage happened to work just then
-        *[[0, 1, 0]] * 3,
-        *[[0, 0, 0]] * 2,
-    ]
-    batch = flat(*map(stats, dumps("batch-0.5.12")))
-    assert of(batch[2], "bottleneck") == [1, 0, 0]
-    assert of(batch[8], "bottleneck") == [0, 1, 0]
-    assert of(batch[-1], "bottleneck") == [0, 0, 1]
-
-
 @pytest.mark.parametrize(
     ("changes", "bottlenecks"),
     [
