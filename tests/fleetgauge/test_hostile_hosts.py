@@ -261,7 +261,7 @@ UNHARMED = {
         f"client = MetricsDataPlaneClient(Inner(), {sink})\n"
         "def work(thread):\n"
         "    while True: put(client, thread)\n"
-        "for n in range(8): threading.Thread(target=work, args=(str(n),), daemon=True).start()\n"
+        "for n in range(2): threading.Thread(target=work, args=(str(n),), daemon=True).start()\n"
         "while client.snapshot()['total_ops'] < 1000: time.sleep(0.001)\n"
         "end('done')",
         "done",
@@ -311,9 +311,8 @@ from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook, patc
 from support.xenna_pipeline import standin
 def end(result): os.write(1, json.dumps(result).encode())
 def fail(*_, **__): raise RuntimeError("W&B is down")
-def hang(*_, **__):
-    recording.MAX_END_WAIT_S = 0.3
-    threading.Event().wait()
+def hang(*_, **__): threading.Event().wait()
+def give_up_soon(): recording.MAX_END_WAIT_S = 0.3
 wandb = sys.modules["wandb"] = types.ModuleType("wandb")
 wandb.__spec__ = types.SimpleNamespace()
 wandb.run, wandb.define_metric = None, lambda *_, **__: None
@@ -340,13 +339,19 @@ HOOKED = {
         "pass",
         5,
         "gave up waiting for /",
-        setup="write = os.write\nos.write = lambda fd, text: write(fd, text) if fd < 3 else hang()",
+        setup="give_up_soon()\nwrite = os.write\n"
+        "os.write = lambda fd, text: write(fd, text) if fd < 3 else hang()",
     ),
     "disk full": Case("pass", 5, "No space left on device", setup="path = '/dev/full'"),
-    "wandb.log hangs": Case("pass", 5, "gave up waiting for W&B", setup=RUN + "wandb.log = hang"),
+    "wandb.log hangs": Case(
+        "pass", 5, "gave up waiting for W&B", setup=RUN + "give_up_soon(); wandb.log = hang"
+    ),
     "wandb.log raises": Case("pass", 5, "lost a record for W&B", setup=RUN + "wandb.log = fail"),
     "wandb hangs, disk full": Case(
-        "pass", 5, "No space left on device", setup=RUN + "wandb.log = hang\npath = '/dev/full'"
+        "pass",
+        5,
+        "No space left on device",
+        setup=RUN + "give_up_soon(); wandb.log = hang\npath = '/dev/full'",
     ),
     "wandb without a run": Case("pass", 5, "wandb.init() was not called", setup="log_wandb = True"),
     "no thread can be started": Case(
@@ -370,7 +375,7 @@ HOOKED = {
     "the host raises": Case("raise ValueError('its own')", None, code=1),
     "os._exit": Case("os._exit(11)", None, code=11),
     "exit while daemon threads go on": Case(
-        "for _ in range(4): threading.Thread(target=pipeline, args=(10**9,), daemon=True).start()", 5, None
+        "for _ in range(2): threading.Thread(target=pipeline, args=(10**9,), daemon=True).start()", 5, None
     ),
     "hook never closed": Case("make_hook().__enter__(); pipeline()", 5),
     "pipeline at exit": Case("atexit.register(pipeline)", 5),
