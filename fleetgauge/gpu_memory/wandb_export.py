@@ -169,7 +169,8 @@ def export_tracking_run_to_wandb(
         if config.log_tables:
             log_alerts_table(wandb, run, timeline.alerts)
             # A sink is read by its tracker, which does not expect a page in it.
-            beside = None if output is None or _inside(output, sink) else output.parent
+            inside = output and sink and output.resolve().is_relative_to(sink.resolve())
+            beside = None if output is None or inside else output.parent
             fields = log_tracking_visualizations(
                 wandb,
                 run,
@@ -272,11 +273,6 @@ def _session_fields(session: Any) -> dict[str, object]:
 def _existing(given: str | Path | None, exists: Any) -> Path | None:
     """Return the path if it is given and `exists` is true of it, else None."""
     return Path(given) if given is not None and exists(Path(given)) else None
-
-
-def _inside(path: Path, directory: Path | None) -> bool:
-    """Return whether a file lies in a directory; False without a directory."""
-    return directory is not None and path.resolve().is_relative_to(directory.resolve())
 
 
 def log_tracking_time_series(run: Any, rows: Sequence[TimelineRow]) -> None:
