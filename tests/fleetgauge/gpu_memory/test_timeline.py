@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from stormlog._wandb import tracking  # type: ignore[import-untyped]
 
@@ -73,6 +73,7 @@ def test_room_that_samples_leave_goes_to_alerts(samples: int, first: list[int], 
     assert (alerts[:4], alerts[-4:]) == (first, last)
 
 
+@example(["peak"] + ["critical"] * 300)
 @given(st.lists(st.sampled_from(["sample", "peak", "warning", "critical"]), max_size=900))
 def test_sampling_keeps_order_ends_and_bound(kinds: list[str]) -> None:
     [blank] = tracking_timeline_rows([{"timestamp": 0.0}])

@@ -137,6 +137,15 @@ def test_throughput_is_the_change_of_completed_tasks_over_time() -> None:
         ({(1, "slot_stats", "num_used"): 0, (1, "slot_stats", "num_empty"): 1}, [0, 1, 0]),
         ({(1, "slot_stats", "num_used"): None}, [0, None, 0]),
         ({(2, "actor_stats", "idle"): None}, [0, None, 0]),
+        (
+            {
+                (0, "task_stats", "output_queue_size"): None,
+                (1, "slot_stats", "num_used"): 7,
+                (1, "slot_stats", "num_empty"): 1,
+                (1, "task_stats", "input_queue_size"): 0,
+            },
+            [None, 0, 0],
+        ),
     ],
 )
 def test_what_makes_a_bottleneck(changes: dict[Any, Any], bottlenecks: list[int | None]) -> None:
