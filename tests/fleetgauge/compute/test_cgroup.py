@@ -152,39 +152,30 @@ def test_limits_of_a_file_are_numbers_within_bounds() -> None:
         assert parse_quota(text) == cpus, text
 
 
-@pytest.mark.parametrize(
-    ("affinity", "quota", "expected"),
-    [
-        (None, None, Detected(16, "system")),
-        (16, None, Detected(16, "system")),
-        (4, 2.1, Detected(3, "cgroup")),
-        (4, 0.01, Detected(1, "cgroup")),
-        (4, 32.0, Detected(4, "affinity")),
-        (64, None, Detected(16, "system")),
-        (0, None, Detected(1, "affinity")),
-    ],
-)
-def test_cpus_are_the_least_of_affinity_quota_and_the_machine(
-    affinity: int | None, quota: float | None, expected: Detected
-) -> None:
-    host = Host(os_cpus=16, affinity=affinity, memory_bytes=GIB, gpus=())
-    assert count_cpus({}, Limits(quota, None), host) == expected
+def test_cpus_are_the_least_of_affinity_quota_and_the_machine() -> None:
+    for affinity, quota, count, source in (
+        (None, None, 16, "system"),
+        (16, None, 16, "system"),
+        (4, 2.1, 3, "cgroup"),
+        (4, 0.01, 1, "cgroup"),
+        (4, 32.0, 4, "affinity"),
+        (64, None, 16, "system"),
+        (0, None, 1, "affinity"),
+    ):
+        host = Host(os_cpus=16, affinity=affinity, memory_bytes=GIB, gpus=())
+        assert count_cpus({}, Limits(quota, None), host) == Detected(count, source)
 
 
-@pytest.mark.parametrize(
-    ("limit", "slurm", "expected"),
-    [
-        (64 * GIB + 1, {}, (64.0, "system")),
-        (64 * GIB + 1, {"SLURM_MEM_PER_NODE": "8G"}, (8.0, "SLURM_MEM_PER_NODE")),
-        (64 * GIB, {"SLURM_MEM_PER_NODE": "8G"}, (64.0, "cgroup")),
-    ],
-)
-def test_memory_limit_of_a_cgroup_precedes_slurm_up_to_the_total(
-    tmp_path: Path, limit: int, slurm: dict[str, str], expected: tuple[float, str]
-) -> None:
-    root = machine(tmp_path, "0::/", [V2], {"memory.max": limit})
-    metadata = collect_compute_metadata(env=slurm, root=root, host=NODE)
-    assert (metadata["compute.memory_gb"], metadata["compute.memory_source"]) == expected
+def test_memory_limit_of_a_cgroup_precedes_slurm_up_to_the_total(tmp_path: Path) -> None:
+    slurm = {"SLURM_MEM_PER_NODE": "8G"}
+    for limit, env, size, source in (
+        (64 * GIB + 1, {}, 64.0, "system"),
+        (64 * GIB + 1, slurm, 8.0, "SLURM_MEM_PER_NODE"),
+        (64 * GIB, slurm, 64.0, "cgroup"),
+    ):
+        root = machine(tmp_path, "0::/", [V2], {"memory.max": limit})
+        metadata = collect_compute_metadata(env=env, root=root, host=NODE)
+        assert (metadata["compute.memory_gb"], metadata["compute.memory_source"]) == (size, source)
 
 
 def test_path_longer_than_any_the_kernel_makes_is_not_walked() -> None:

@@ -124,20 +124,14 @@ def test_without_a_variable_mig_instances_replace_their_gpu() -> None:
     assert detect_gpus({}, on(DIVIDED)) == VisibleGpus(4, "nvml", (*DIVIDED[1:3], DIVIDED[4], DIVIDED[5]))
 
 
-@pytest.mark.parametrize(
-    ("env", "count", "source"),
-    [
-        ({HIP: "0,1"}, 2, HIP),
-        ({ROCR: "0,1,2"}, 3, ROCR),
-        ({ROCR: "-1"}, 0, ROCR),
-        ({ROCR: "4,5", HIP: "0"}, 1, HIP),
-        ({CUDA: "0", HIP: "0,1", ROCR: "0,1,2"}, 1, CUDA),
-    ],
-)
-def test_the_variables_of_amd(env: dict[str, str], count: int, source: str) -> None:
-    for gpus in (None, EIGHT):
-        visible = detect_gpus(env, on(gpus))
-        assert (visible.count, visible.source) == (count, source)
+def test_variables_of_amd_count_where_cudas_is_not_set() -> None:
+    tables: list[tuple[dict[str, str], int, str]] = [({HIP: "0,1"}, 2, HIP), ({ROCR: "0,1,2"}, 3, ROCR)]
+    tables += [({ROCR: "-1"}, 0, ROCR), ({ROCR: "4,5", HIP: "0"}, 1, HIP)]
+    tables += [({CUDA: "0", HIP: "0,1", ROCR: "0,1,2"}, 1, CUDA)]
+    for env, count, source in tables:
+        for gpus in (None, EIGHT):
+            visible = detect_gpus(env, on(gpus))
+            assert (visible.count, visible.source) == (count, source)
 
 
 ON_NODE, JOB_LIST = "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS"

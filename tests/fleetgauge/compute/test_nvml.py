@@ -163,27 +163,15 @@ def test_host_without_a_thread_to_spare_is_still_described(monkeypatch: pytest.M
     assert (host.gpus, host.has_driver, host.os_cpus >= 1) == (None, True, True)
 
 
-@pytest.mark.parametrize(
-    ("value", "field", "number"),
-    [
-        (0, None, 0),
-        ("7", None, None),
-        (None, None, None),
-        (2**32 - 2, None, 2**32 - 2),
-        (2**32 - 1, None, None),
-        (2**64 - 2, None, 2**64 - 2),
-        (2**64 - 1, None, None),
-        (SimpleNamespace(total=5), "total", 5),
-        (SimpleNamespace(total=5), "free", None),
-        ((3, 4), 1, 4),
-        (None, 0, None),
-    ],
-)
-def test_number_is_none_where_it_is_not_available(
-    value: object, field: str | int | None, number: int | None
-) -> None:
-    device = Device(SimpleNamespace(function=lambda _: value), "handle")
-    assert device.get_number("function", field=field) == number
+def test_number_is_none_where_it_is_not_available() -> None:
+    values: list[tuple[object, str | int | None, int | None]] = [(0, None, 0), ("7", None, None)]
+    values += [(None, None, None), (None, 0, None), ((3, 4), 1, 4)]
+    values += [(number, None, number) for number in (2**32 - 2, 2**64 - 2)]
+    values += [(number, None, None) for number in (2**32 - 1, 2**64 - 1)]
+    values += [(SimpleNamespace(total=5), "total", 5), (SimpleNamespace(total=5), "free", None)]
+    for value, field, number in values:
+        device = Device(SimpleNamespace(function=lambda _, value=value: value), "handle")
+        assert device.get_number("function", field=field) == number
 
 
 def test_instances_are_listed_only_with_mig_enabled() -> None:

@@ -340,19 +340,16 @@ def test_the_page_is_never_left_in_the_sink_nor_in_a_temporary_directory(
     assert (Path(used).parent.parent, name) == (temporary, "stormlog_tracking_dashboard.html")
 
 
-@pytest.mark.parametrize(
-    ("session_id", "slug"),
-    [
-        ("a b/c", "a-b-c"),
-        ("é", "-"),
-        ("", "session"),
-        ("x" * 100, "x" * 100),
-        ("x" * 101, "x" * 91 + "-c675a2e6"),
-    ],
-)
-def test_a_slug_is_safe_short_and_still_its_sessions_own(session_id: str, slug: str) -> None:
-    assert session_slug(SessionSummary(session_id, "running")) == slug
-    assert len(slug) <= 100
+def test_slug_is_safe_short_and_still_its_sessions_own() -> None:
+    slugs = {
+        "a b/c": "a-b-c",
+        "é": "-",
+        "": "session",
+        "x" * 100: "x" * 100,
+        "x" * 101: "x" * 91 + "-c675a2e6",
+    }
+    for session_id, slug in slugs.items():
+        assert session_slug(SessionSummary(session_id, "running")) == slug
     assert session_slug(None) == "session"
 
 
