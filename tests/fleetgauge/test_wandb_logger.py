@@ -434,28 +434,22 @@ def use(stage: WandbLogger) -> str:
         return "done"
 
 
-@pytest.mark.parametrize(
-    ("cfg", "env"),
-    [
-        ({"wandb": {"enabled": False}}, {}),
-        ({"wandb": {"enabled": 0, "mode": "online"}}, {}),
-        ({"wandb": {"mode": "disabled"}}, {}),
-        (None, {"WANDB_MODE": "disabled"}),
-        (None, {"WANDB_DISABLED": "true"}),
-    ],
-)
 def test_switched_off_is_one_warning_and_wandb_is_not_imported(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-    cfg: object,
-    env: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delitem(sys.modules, "wandb")
-    assert not WandbLogger(cfg, "classify", env=env).enabled
-    assert use(WandbLogger(cfg, "classify", env=env)) == "done"
+    sections: list[dict[str, Any]] = [
+        {"enabled": False},
+        {"enabled": 0, "mode": "online"},
+        {"mode": "disabled"},
+    ]
+    given = [({"wandb": section}, dict[str, str]()) for section in sections]
+    for cfg, env in [*given, (None, {"WANDB_MODE": "disabled"}), (None, {"WANDB_DISABLED": "true"})]:
+        caplog.clear()
+        assert not WandbLogger(cfg, "classify", env=env).enabled
+        assert use(WandbLogger(cfg, "classify", env=env)) == "done"
+        assert warnings(caplog) == ["[wandb] classify: W&B is switched off, so this run is not logged"]
     assert "wandb" not in sys.modules
-    assert warnings(caplog) == ["[wandb] classify: W&B is switched off, so this run is not logged"]
     assert capsys.readouterr().out == ""
 
 
