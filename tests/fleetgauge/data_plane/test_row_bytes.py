@@ -252,6 +252,8 @@ def test_odd_batches_are_measured_as_far_as_they_go() -> None:
     assert measure(None, 2).columns == {}
     assert rows(SimpleNamespace(tensordicts=[{"x": Tensor(3)}, {"x": Tensor(1)}]), 2) == {"x": [12, 4]}
     assert rows({"x": memoryview(bytes(10))}, 2) == {"x": [5, 5]}  # knows its nbytes only
+    unknown = SimpleNamespace(numel=lambda: 0.5, element_size=lambda: 4)
+    assert rows({"x": unknown, "y": SimpleNamespace(nbytes="7")}, 2) == {"x": [0, 0], "y": [0, 0]}
     measured = measure({"x": Tensor(7), "y": Jagged([1, 2])}, 0)
     assert (measured.total, measured.columns) == (40, {"x": 28, "y": 12})
 

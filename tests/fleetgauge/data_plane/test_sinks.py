@@ -70,7 +70,7 @@ def test_one_callback_that_raises_does_not_keep_the_event_from_the_rest(
     ]
 
 
-def test_chain_lets_an_interrupt_pass_and_counts_its_own_losses_when_pickled() -> None:
+def test_chain_lets_an_interrupt_pass_and_a_copy_counts_its_own_losses() -> None:
     def interrupted(_: DataPlaneEvent) -> None:
         raise KeyboardInterrupt
 
