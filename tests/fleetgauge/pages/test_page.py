@@ -15,6 +15,7 @@ def test_only_a_page_with_a_script_forbids_every_other() -> None:
         '<meta name="color-scheme" content="light dark">'
         "<title>a &lt; b</title><style>p{}</style></head><body><main><p>c</p></main></body></html>\n"
     )
+    assert render_document("a < b", "p{}", "<p>c</p>") == plain
     assert file.count('<meta http-equiv="Content-Security-Policy" content="default-src') == 1
     assert file.count("<script>") == 1
 
