@@ -28,8 +28,6 @@ _log = logging.getLogger("fleetgauge.wandb")
 _PATIENCE = {"init_timeout": 30.0, "login_timeout": 30.0, "finish_timeout": 300.0}
 _SETTINGS = ("project", "entity", "mode", "dir", "group", "name")
 _SAMPLING = ("table_sample_rows", "table_sample_seed")
-# Names that older releases of W&B had for its modes.
-_MODES = {"dryrun": "offline", "run": "online"}
 # What is collected of the machine, and is another one's where a run is resumed elsewhere.
 _OF_MACHINE = ("compute", "slurm", "system")
 _SAMPLE_ROWS, _SAMPLE_SEED = 1000, 777
@@ -328,8 +326,7 @@ def _settings(cfg: object, env: Mapping[str, str]) -> dict[str, Any]:
         if key not in settings and (value := env.get(f"WANDB_{key.upper()}")):
             settings[key] = value
     settings.setdefault("project", "uncategorized")
-    mode = settings.get("mode", "online").strip().lower()
-    settings["mode"] = _MODES.get(mode, mode)
+    settings["mode"] = settings.get("mode", "online").strip().lower()
     if not section.get("enabled", True) or env.get("WANDB_DISABLED", "").lower() in ("1", "true", "yes"):
         settings["mode"] = "disabled"
     # What is not a number is ignored: a table is then sampled as by default.
@@ -383,7 +380,8 @@ def _sampled_table(
     if columns is None:
         columns = _choose(list(dict.fromkeys(name for row in listed for name in row)), preferred)
     indices = _indices(len(listed), max_rows, seed)
-    cells = [_cells(listed[index], columns) for index in indices]
+    chosen = (listed[index] for index in indices)
+    cells = [[row.get(name) for name in columns] if isinstance(row, Mapping) else list(row) for row in chosen]
     table = wandb.Table(columns=list(columns), data=cells, allow_mixed_types=True)
     return table, len(indices), len(listed)
 
@@ -398,7 +396,3 @@ def _indices(count: int, most: int, seed: int) -> list[int]:
     if count <= most:
         return list(range(count))
     return sorted(random.Random(seed).sample(range(count), most))  # noqa: S311  # nothing secret
-
-
-def _cells(row: Any, columns: Sequence[str]) -> list[Any]:
-    return [row.get(name) for name in columns] if isinstance(row, Mapping) else list(row)

@@ -1,8 +1,8 @@
 """Compute metadata of a process: its CPUs, GPUs and memory, its Slurm job, its model and runtime settings.
 
 This module has the precedence of the sources; the modules beside it parse each source. Nothing is imported
-beyond the standard library: NVML is called by ctypes, `psutil` only where the system does not report its
-memory, `torch` only where the process has initialised CUDA with it.
+beyond the standard library: NVML is called by ctypes, `torch` only where the process has initialised CUDA
+with it.
 """
 
 from __future__ import annotations
@@ -147,7 +147,9 @@ def read_host(*, deadline: float = DEADLINE_SECONDS, root: str | os.PathLike[str
     return Host(
         os_cpus=os.cpu_count() or affinity or 1,
         affinity=affinity,
-        memory_bytes=_attempt("memory total", _total_memory, 0),
+        memory_bytes=_attempt(
+            "memory total", lambda: os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), 0
+        ),
         gpus=gpus,
         torch_gpus=_attempt("torch", _torch_gpus, None) if gpus is None else None,
         # AMD's kernel driver, whose GPUs NVML does not list.
@@ -234,19 +236,6 @@ def _user(env: Mapping[str, str]) -> str:
     named = next((env[name] for name in _USER_VARIABLES if env.get(name)), None)
     # Raises where a container's uid has no name: KeyError, from Python 3.13 OSError.
     return named or getpass.getuser()
-
-
-def _total_memory() -> int:
-    """Return the memory of the machine in bytes.
-
-    psutil is imported only where the system does not report it.
-    """
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        import psutil
-
-        return psutil.virtual_memory().total
 
 
 def _torch_gpus() -> tuple[Gpu, ...] | None:

@@ -262,11 +262,10 @@ class MetricsDataPlaneClient:
 def _join_nemo_rl() -> None:
     """Register the wrapper as a virtual subclass of NeMo-RL's client, where NeMo-RL has been imported.
 
-    Both modules that export the class are tried. A failure leaves `isinstance` as it is.
+    A failure leaves `isinstance` as it is.
     """
-    for module in ("nemo_rl.data_plane.interfaces", "nemo_rl.data_plane"):
-        with suppress(Exception):
-            sys.modules[module].DataPlaneClient.register(MetricsDataPlaneClient)
+    with suppress(Exception):
+        sys.modules["nemo_rl.data_plane.interfaces"].DataPlaneClient.register(MetricsDataPlaneClient)
 
 
 def _reusable(sample_ids: Iterable[str]) -> Iterable[str]:

@@ -47,11 +47,6 @@ class OperationTotals:
         self.wall_ms_max = max(self.wall_ms_max, wall_ms)
         self.buckets[index] = self.buckets.get(index, 0) + 1
 
-    @property
-    def wall_ms_avg(self) -> float:
-        """Return the mean time. Raises ZeroDivisionError without an operation."""
-        return self.wall_ms_sum / self.count
-
     def wall_ms_percentile(self, percent: float) -> float:
         """Return the time that `percent` of the operations did not exceed, to within its bucket (19 %)."""
         buckets = sorted(self.buckets.items())

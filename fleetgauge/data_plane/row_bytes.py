@@ -71,30 +71,22 @@ def _columns(batch: Leaf, n_rows: int, unmeasured: list[Exception]) -> Columns:
     members = getattr(batch, "tensordicts", None)
     # Reading a field of a lazy stack would copy its rows together, or fail where their shapes differ.
     if isinstance(members, (list, tuple)):
-        if getattr(batch, "stack_dim", 0) == 0:
-            return _stacked_by_row(members, n_rows, unmeasured)
-        return _stacked_across_rows(members, n_rows, unmeasured)
+        return _stacked(members, n_rows, unmeasured)
     if _is_mapping(batch):
         return {name: _rows(leaf, n_rows, unmeasured) for name, leaf in batch.items()}
     return {} if batch is None else {"": _rows(batch, n_rows, unmeasured)}
 
 
-def _stacked_by_row(members: Sequence[Leaf], n_rows: int, unmeasured: list[Exception]) -> Columns:
-    """Return the columns of a lazy stack whose members are its rows. A member without a field has 0 there."""
+def _stacked(members: Sequence[Leaf], n_rows: int, unmeasured: list[Exception]) -> Columns:
+    """Return the columns of a lazy stack, whose members are its rows. A member without a field has 0 there.
+
+    The total of a stack along another dimension is right, and its rows are an even share of it.
+    """
     stacked: dict[Hashable, list[int]] = {}
     for row, member in enumerate(members):
         for name, column in _columns(member, 1, unmeasured).items():
             stacked.setdefault(name, [0] * len(members))[row] = _total(column, 1)
     return {name: _fitted(sizes, n_rows) for name, sizes in stacked.items()}
-
-
-def _stacked_across_rows(members: Iterable[Leaf], n_rows: int, unmeasured: list[Exception]) -> Columns:
-    """Return the columns of a stack along another dimension: every member has a part of each row."""
-    columns: Columns = {}
-    for member in members:
-        for name, sizes in _columns(member, n_rows, unmeasured).items():
-            columns[name] = _added([columns[name], sizes]) if name in columns else sizes
-    return columns
 
 
 def _rows(leaf: Leaf, n_rows: int, unmeasured: list[Exception]) -> Column:

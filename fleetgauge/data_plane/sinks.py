@@ -224,7 +224,7 @@ def _flattened(op: str, by_status: dict[EventStatus, OperationTotals]) -> dict[s
     if ok is None:
         return {f"data_plane/{op}/ops": 0, **failed}
     counts = {"ops": ok.count, "keys": ok.keys, "bytes": ok.bytes}
-    times = {"avg": ok.wall_ms_avg, "max": ok.wall_ms_max} | {
+    times = {"avg": ok.wall_ms_sum / ok.count, "max": ok.wall_ms_max} | {
         f"p{percent}": ok.wall_ms_percentile(percent) for percent in (50, 95, 99)
     }
     return {

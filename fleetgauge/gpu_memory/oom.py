@@ -27,7 +27,6 @@ class OomDump:
     path: Path
     created_at: datetime | None
     reason: str | None
-    backend: str | None
     message: str | None
     session: SessionSummary | None
     complete: bool
@@ -56,7 +55,6 @@ def read_oom_dump(directory: Path) -> OomDump:
         path=directory,
         created_at=dump_created_at(directory.name, manifest),
         reason=text_or_none(manifest.get("reason")) or text_or_none(metadata.get("reason")),
-        backend=text_or_none(manifest.get("backend")) or text_or_none(metadata.get("backend")),
         message=text_or_none(metadata.get("exception_message")),
         session=parse_session(manifest.get("session")) or parse_session(metadata.get("session")),
         complete=bool(manifest),

@@ -23,7 +23,6 @@ from .events import BadEventError, MemoryEvent, batches, parse_event
 from .oom import EVENTS_NAME, OomDump, find_oom_dumps, is_oom_dump, read_oom_dump
 from .profiles import SessionProfile
 from .sessions import (
-    MANIFEST_NAME,
     ManifestError,
     SessionSummary,
     infer_session,
@@ -75,11 +74,6 @@ class Recording:
     pruned_segments: int = 0
     notes: list[str] = field(default_factory=list)
 
-    @property
-    def size(self) -> int:
-        """Return how many bytes there are to read."""
-        return sum(part.size for part in self.parts)
-
     def add_sink(self, directory: Path) -> None:
         """Add a sink: its segments, with or without its manifest, and the OOM dumps beside them.
 
@@ -111,12 +105,8 @@ class Recording:
     def add_file(self, path: Path) -> None:
         """Add a track file. One that is an object may name its session.
 
-        A file that does not end in .json is read line by line. Raises `RecordingError` where one that does is
-        not JSON, OSError where it cannot be read.
+        Raises `RecordingError` where it is not JSON, OSError where it cannot be read.
         """
-        if path.suffix.lower() != ".json":
-            self._add_part(path, f"legacy-{path.stem}")
-            return
         try:
             records, session = _read_records(path)
         except ValueError as error:
@@ -148,11 +138,8 @@ class Recording:
 def open_recording(path: Path) -> Recording:
     """Find the files of a recording. Raises `RecordingError` where there are none.
 
-    Those are the directory itself where it has events, else the sinks below it, else its OOM dumps. `path`
-    may also be a sink's manifest.
+    Those are the directory itself where it has events, else the sinks below it, else its OOM dumps.
     """
-    if path.name == MANIFEST_NAME:
-        path = path.parent
     recording = Recording(path)
     if path.is_file():
         recording.add_file(path)
@@ -289,7 +276,7 @@ class LoadedSession:
         }
         if self.recording.path.is_dir():
             stats["final_retained_files"] = len(self.recording.parts)
-            stats["final_retained_bytes"] = self.recording.size
+            stats["final_retained_bytes"] = sum(part.size for part in self.recording.parts)
             stats["pruned_segment_count"] = self.recording.pruned_segments
         return stats
 

@@ -169,7 +169,8 @@ def export_tracking_run_to_wandb(
         if config.log_tables:
             log_alerts_table(wandb, run, timeline.alerts)
             # A sink is read by its tracker, which does not expect a page in it.
-            beside = None if output is None or _inside(output, sink) else output.parent
+            inside = output and sink and output.resolve().is_relative_to(sink.resolve())
+            beside = None if output is None or inside else output.parent
             fields = log_tracking_visualizations(
                 wandb,
                 run,
@@ -274,18 +275,12 @@ def _existing(given: str | Path | None, exists: Any) -> Path | None:
     return Path(given) if given is not None and exists(Path(given)) else None
 
 
-def _inside(path: Path, directory: Path | None) -> bool:
-    """Return whether a file lies in a directory; False without a directory."""
-    return directory is not None and path.resolve().is_relative_to(directory.resolve())
-
-
 def log_tracking_time_series(run: Any, rows: Sequence[TimelineRow]) -> None:
     """Log one row of the run for each row of the timeline; unknown values are left out."""
     # Without a step of their own the rows would be drawn over the steps of the job whose run this is.
-    define = getattr(run, "define_metric", None)
-    if rows and callable(define):
-        define(_STEP)
-        define("stormlog_timeline_*", step_metric=_STEP)
+    if rows:
+        run.define_metric(_STEP)
+        run.define_metric("stormlog_timeline_*", step_metric=_STEP)
     for row in rows:
         values = {f"stormlog_timeline_{name}": row[name] for name in _SERIES}  # type: ignore[literal-required]
         run.log(
@@ -367,10 +362,6 @@ def _profile(rows: Sequence[TimelineRow]) -> SessionProfile:
 
 def _log_plots(wandb: Any, run: Any, rows: Sequence[TimelineRow]) -> None:
     """Log line plots of the series that have a value; a gap is NaN."""
-    line_series = getattr(getattr(wandb, "plot", None), "line_series", None)
-    # The module may be a stub, or a release, without plots.
-    if not callable(line_series):
-        return
     elapsed = [row["elapsed_seconds"] for row in rows]
     plots = (
         ("timeline", "Timeline", ("allocated_bytes", "reserved_bytes", "device_used_bytes")),
@@ -380,7 +371,7 @@ def _log_plots(wandb: Any, run: Any, rows: Sequence[TimelineRow]) -> None:
         lines = {key: [math.nan if row[key] is None else float(row[key]) for row in rows] for key in series}  # type: ignore[literal-required]
         known = {key: line for key, line in lines.items() if not all(map(math.isnan, line))}
         if known:
-            plot = line_series(
+            plot = wandb.plot.line_series(
                 xs=elapsed,
                 ys=list(known.values()),
                 keys=list(known),

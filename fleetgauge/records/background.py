@@ -225,9 +225,10 @@ class Worker:
     def put(self, task: Callable[[], None], last: bool = False) -> bool:
         """Queue a task; return False, and count a loss, where the queue is full and it is not the `last`.
 
-        Also False after `close`, and in a forked child, which has no thread to run it.
+        The same after `close`, and in a forked child, which has no thread to run it.
         """
         if os.getpid() != self._pid:
+            self._losses.add()
             self.warn("fork", "a forked process does not write the records for %s", self._output)
         elif self._closed:
             self._losses.add()

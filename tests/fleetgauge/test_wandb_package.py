@@ -35,25 +35,23 @@ except ImportError as error:
 """
 
 
+def run(folder: Path, code: str, *options: str) -> str:
+    """What code prints that finds a directory `wandb` first."""
+    (folder / "wandb").mkdir()
+    paths = f"import sys\nsys.path[:0] = [{str(folder)!r}, {str(ROOT)!r}]\n"
+    command = [sys.executable, *options, "-c", paths + code]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
+    return ran.stdout + ran.stderr
+
+
 @pytest.mark.parametrize("imported", ["", "import wandb\n"], ids=["not imported", "imported"])
-@pytest.mark.parametrize("probe", [LOGGER, HOOK, EXPORT], ids=["logger", "hook", "export"])
-def test_without_the_package_a_directory_of_its_name_is_not_taken_for_it(
-    tmp_path: Path, probe: str, imported: str
-) -> None:
-    (tmp_path / "wandb").mkdir()
-    paths = f"import sys\nsys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]\n"
-    # Without what is installed.
-    command = [sys.executable, "-S", "-c", paths + imported + probe]
-    finished = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    said = finished.stdout + finished.stderr
-    assert "pip install 'fleetgauge[wandb]'" in said
-    assert "Attribute" not in said
-    assert "init" not in said
+def test_directory_of_its_name_is_not_taken_for_the_package(tmp_path: Path, imported: str) -> None:
+    printed = run(tmp_path, imported + LOGGER + HOOK + EXPORT, "-S")  # without what is installed
+    assert printed.count("pip install 'fleetgauge[wandb]'") == 3
+    assert "Attribute" not in printed
+    assert "init" not in printed
 
 
 def test_beside_the_package_the_directory_does_not_matter(tmp_path: Path) -> None:
-    (tmp_path / "wandb").mkdir()
     code = "from fleetgauge.wandb_package import is_installed, load; print(is_installed(), load().__name__)"
-    command = [sys.executable, "-c", f"import sys\nsys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]\n{code}"]
-    finished = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert finished.stdout.split() == ["True", "wandb"]
+    assert run(tmp_path, code).split() == ["True", "wandb"]

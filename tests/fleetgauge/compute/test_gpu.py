@@ -41,20 +41,14 @@ def describe(env: dict[str, str], host: Host) -> dict[str, Any]:
     ("value", "entries"),
     [
         ("", ()),
-        (" ", ()),
         ("-1", ()),
         ("NoDevFiles", ()),
-        ("none", ()),
-        ("0", (0,)),
         ("0,1", (0, 1)),
         ("3,1", (3, 1)),
         (" 0 , 1 ", (0, 1)),
-        ("0,1,", (0, 1)),
         # Parsing stops at the first invalid entry.
         ("0,1,-1,2", (0, 1)),
         ("0,,2", (0,)),
-        ("0,x,2", (0,)),
-        ("0,-,2", (0,)),
         ("-1,0", ()),
         # As strtoul reads numbers.
         ("1gpu2,2ampere", (1, 2)),
@@ -63,20 +57,16 @@ def describe(env: dict[str, str], host: Host) -> dict[str, Any]:
         ("²", ()),
         ("9" * 5000, ()),
         # A repetition leaves nothing, unless parsing stopped before it.
-        ("0,0", ()),
         ("0,1,0", ()),
         ("1,01", ()),
         ("0,-1,0", (0,)),
         ("GPU-a,GPU-a", ()),
-        ("MIG-a,MIG-b,MIG-a", ()),
         ("GPU-a,GPU-b", ("GPU-a", "GPU-b")),
-        ("MIG-a,MIG-b", ("MIG-a", "MIG-b")),
         ("MIG-GPU-a/1/0,MIG-GPU-a/2/0", ("MIG-GPU-a/1/0", "MIG-GPU-a/2/0")),
         # Mixing kinds stops there.
         ("0,GPU-a", (0,)),
         ("GPU-a,0", ("GPU-a",)),
         ("GPU-a,MIG-b,GPU-c", ("GPU-a",)),
-        ("MIG-b,GPU-a", ("MIG-b",)),
         ("GPU-a,,GPU-b", ("GPU-a",)),
     ],
 )
@@ -89,15 +79,12 @@ def test_visible_devices(value: str, entries: tuple[int | str, ...]) -> None:
 @pytest.mark.parametrize(
     ("value", "gpus", "indices"),
     [
-        ("0,1", EIGHT, [0, 1]),
         ("7,3", EIGHT, [7, 3]),
-        ("0,1,-1,2", EIGHT, [0, 1]),
         # Indices beyond the inventory do not count, and end the list.
         ("8", EIGHT, []),
         ("6,7,8", EIGHT, [6, 7]),
         ("0,8,1", EIGHT, [0]),
         ("0", (), []),
-        ("GPU-33-uuid,GPU-11-uuid", EIGHT, [3, 1]),
         # A prefix of a UUID must match a single GPU.
         ("GPU-3,GPU-1", EIGHT, [3, 1]),
         ("GPU-", EIGHT, []),
@@ -120,7 +107,6 @@ def test_a_variable_that_hides_all_gpus_is_respected(hidden: str) -> None:
 @pytest.mark.parametrize(
     ("value", "visible"),
     [
-        ("MIG-aa-uuid,MIG-cc-uuid", (DIVIDED[1], DIVIDED[4])),
         ("MIG-b,MIG-a", (DIVIDED[2], DIVIDED[1])),
         ("MIG-a,MIG-nobody,MIG-b", (DIVIDED[1],)),
         # With MIG enabled CUDA opens the first instance only.
@@ -138,48 +124,42 @@ def test_without_a_variable_mig_instances_replace_their_gpu() -> None:
     assert detect_gpus({}, on(DIVIDED)) == VisibleGpus(4, "nvml", (*DIVIDED[1:3], DIVIDED[4], DIVIDED[5]))
 
 
+def test_variables_of_amd_count_where_cudas_is_not_set() -> None:
+    tables: list[tuple[dict[str, str], int, str]] = [({HIP: "0,1"}, 2, HIP), ({ROCR: "0,1,2"}, 3, ROCR)]
+    tables += [({ROCR: "-1"}, 0, ROCR), ({ROCR: "4,5", HIP: "0"}, 1, HIP)]
+    tables += [({CUDA: "0", HIP: "0,1", ROCR: "0,1,2"}, 1, CUDA)]
+    for env, count, source in tables:
+        for gpus in (None, EIGHT):
+            visible = detect_gpus(env, on(gpus))
+            assert (visible.count, visible.source) == (count, source)
+
+
+ON_NODE, JOB_LIST = "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS"
+
+
 @pytest.mark.parametrize(
-    ("env", "count", "source"),
+    ("env", "gpus", "expected"),
     [
-        ({HIP: "0,1"}, 2, HIP),
-        ({ROCR: "0,1,2"}, 3, ROCR),
-        ({HIP: ""}, 0, HIP),
-        ({ROCR: "-1"}, 0, ROCR),
-        ({ROCR: "4,5", HIP: "0"}, 1, HIP),
-        ({CUDA: "0", HIP: "0,1", ROCR: "0,1,2"}, 1, CUDA),
+        ({ON_NODE: "8"}, EIGHT, VisibleGpus(8, ON_NODE, EIGHT)),
+        ({ON_NODE: "2", CUDA: "1"}, EIGHT, VisibleGpus(1, CUDA, EIGHT[1:2])),
+        ({ON_NODE: "2"}, None, VisibleGpus(2, ON_NODE, None)),
+        # No more than there are.
+        ({ON_NODE: "8"}, MIXED, VisibleGpus(4, ON_NODE, MIXED)),
+        ({ON_NODE: "1"}, (), VisibleGpus(0, ON_NODE, ())),
+        # Those that Slurm lists.
+        ({ON_NODE: "2", JOB_LIST: "1-2"}, MIXED, VisibleGpus(2, ON_NODE, MIXED[1:3])),
+        ({"SLURM_STEP_GPUS": "3", JOB_LIST: "0-3"}, MIXED, VisibleGpus(1, "SLURM_STEP_GPUS", MIXED[3:])),
+        # Which ones of a mixed node cannot be known without a list that fits.
+        *(
+            ({ON_NODE: "2", JOB_LIST: listed}, MIXED, VisibleGpus(2, ON_NODE, None))
+            for listed in ("", "0,4", "0", "0-2", "3-0")
+        ),
     ],
 )
-def test_the_variables_of_amd(env: dict[str, str], count: int, source: str) -> None:
-    for gpus in (None, EIGHT):
-        visible = detect_gpus(env, on(gpus))
-        assert (visible.count, visible.source) == (count, source)
-
-
-def test_slurm_counts_gpus_where_no_variable_is_set() -> None:
-    assert describe({"SLURM_GPUS_ON_NODE": "8"}, on(EIGHT))["gpu_source"] == "SLURM_GPUS_ON_NODE"
-    assert describe({"SLURM_GPUS_ON_NODE": "2", CUDA: "1"}, on(EIGHT))["gpu_source"] == CUDA
-    assert describe({"SLURM_GPUS_ON_NODE": "2"}, on(None)) == {
-        "gpu_count": 2,
-        "gpu_source": "SLURM_GPUS_ON_NODE",
-    }
-
-
-def test_slurm_cannot_allocate_more_gpus_than_there_are() -> None:
-    assert detect_gpus({"SLURM_GPUS_ON_NODE": "8"}, on(MIXED)) == VisibleGpus(4, "SLURM_GPUS_ON_NODE", MIXED)
-    assert detect_gpus({"SLURM_GPUS_ON_NODE": "4"}, on(MIXED)) == VisibleGpus(4, "SLURM_GPUS_ON_NODE", MIXED)
-    assert detect_gpus({"SLURM_GPUS_ON_NODE": "1"}, on(())) == VisibleGpus(0, "SLURM_GPUS_ON_NODE", ())
-
-
-def test_the_gpus_that_slurm_lists_are_described() -> None:
-    env = {"SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_GPUS": "1-2"}
-    assert detect_gpus(env, on(MIXED)).gpus == (MIXED[1], MIXED[2])
-    assert detect_gpus({"SLURM_STEP_GPUS": "3", "SLURM_JOB_GPUS": "0-3"}, on(MIXED)).gpus == (MIXED[3],)
-
-
-@pytest.mark.parametrize("listed", ["", "0,4", "0", "0-2", "3-0"])
-def test_ambiguous_gpus_of_a_mixed_node_are_not_described(listed: str) -> None:
-    env = {"SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_GPUS": listed}
-    assert describe(env, on(MIXED)) == {"gpu_count": 2, "gpu_source": "SLURM_GPUS_ON_NODE"}
+def test_slurm_counts_gpus_where_no_variable_is_set(
+    env: dict[str, str], gpus: tuple[Gpu, ...] | None, expected: VisibleGpus
+) -> None:
+    assert detect_gpus(env, on(gpus)) == expected
 
 
 def test_of_identical_gpus_only_the_index_is_unknown() -> None:
@@ -189,15 +169,15 @@ def test_of_identical_gpus_only_the_index_is_unknown() -> None:
     assert described["gpu_type"] == A100
 
 
-def test_without_variable_and_slurm_all_gpus_are_visible() -> None:
-    described = describe({}, on(EIGHT))
-    assert (described["gpu_count"], described["gpu_source"], len(described["gpus"])) == (8, "nvml", 8)
+def test_without_variable_and_slurm_the_driver_or_torch_counts() -> None:
+    assert detect_gpus({}, on(EIGHT)) == VisibleGpus(8, "nvml", EIGHT)
     assert describe({}, on(())) == {"gpu_count": 0, "gpu_source": "nvml"}
-
-
-def test_without_any_source_the_gpu_count_is_absent() -> None:
     assert describe({}, on(None)) == {"gpu_source": "unknown"}
-    assert detect_gpus({}, on(None)) == VisibleGpus(None, "unknown", None)
+    seen = (physical(0), physical(1))
+    # It has applied the variable already, and numbers what is left from zero.
+    for env in ({}, {CUDA: "6,7", ON_NODE: "4"}):
+        assert detect_gpus(env, on(None, seen)) == VisibleGpus(2, "torch", seen)
+    assert detect_gpus({CUDA: "MIG-a,MIG-b"}, on(EIGHT)) == VisibleGpus(2, CUDA, None)
 
 
 def test_details_are_of_the_visible_gpus_only() -> None:
@@ -221,25 +201,5 @@ def test_unknown_fields_of_a_gpu_are_left_out_and_zeros_are_not() -> None:
         {"index": 2, "name": "Tesla T4"} | zeros,
     ]
     assert (described["gpu_type"], "gpu_types" in described) == ("Tesla T4", False)
-
-
-def test_gpus_without_a_name_have_no_type() -> None:
-    assert describe({}, on((Gpu(0), Gpu(1, major=9)))) == {
-        "gpu_count": 2,
-        "gpu_source": "nvml",
-        "gpus": [{"index": 0}, {"index": 1, "major": 9}],
-    }
-
-
-def test_a_name_in_bytes_that_are_no_text_is_still_a_name() -> None:
+    assert "gpu_type" not in describe({}, on((Gpu(0), Gpu(1, major=9))))
     assert describe({}, on((Gpu(0, b"caf\xe9"),)))["gpu_type"] == "caf\N{REPLACEMENT CHARACTER}"
-
-
-def test_torch_lists_gpus_without_a_driver() -> None:
-    seen = (physical(0), physical(1))
-    assert detect_gpus({}, on(None, seen)) == VisibleGpus(2, "torch", seen)
-    # It has applied the variable already, and numbers what is left from zero.
-    assert detect_gpus({CUDA: "6,7", "SLURM_GPUS_ON_NODE": "4"}, on(None, seen)) == VisibleGpus(
-        2, "torch", seen
-    )
-    assert detect_gpus({CUDA: "MIG-a,MIG-b"}, on(EIGHT)) == VisibleGpus(2, CUDA, None)

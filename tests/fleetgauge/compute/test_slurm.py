@@ -24,35 +24,26 @@ ON_NODE, JOB, TASK = "SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE", "SLURM_CPU
     ("env", "expected"),
     [
         ({TASK: "8"}, Detected(8, TASK)),
-        ({TASK: " 8 "}, Detected(8, TASK)),
         ({TASK: "8", ON_NODE: "64", JOB: "64(x2)"}, Detected(8, TASK)),
         ({ON_NODE: "64", JOB: "32"}, Detected(64, ON_NODE)),
         ({JOB: "32"}, Detected(32, JOB)),
         # The list form: by node, the first where the node is not known.
-        ({ON_NODE: "16(x2)"}, Detected(16, ON_NODE)),
         ({ON_NODE: "16(x2)", "SLURM_NODEID": "1"}, Detected(16, ON_NODE)),
         ({JOB: "72(x2),36"}, Detected(72, JOB)),
-        ({JOB: "72(x2),36", "SLURM_NODEID": "0"}, Detected(72, JOB)),
         ({JOB: "72(x2),36", "SLURM_NODEID": "1"}, Detected(72, JOB)),
         ({JOB: "72(x2),36", "SLURM_NODEID": "2"}, Detected(36, JOB)),
-        ({ON_NODE: "2,2"}, Detected(2, ON_NODE)),
         ({ON_NODE: "2,3", "SLURM_NODEID": "1"}, Detected(3, ON_NODE)),
         ({ON_NODE: "2,3", "SLURM_NODEID": "one"}, Detected(2, ON_NODE)),
-        ({ON_NODE: "2,3", "SLURM_NODEID": ""}, Detected(2, ON_NODE)),
         # One number is every node's.
         ({ON_NODE: "64", "SLURM_NODEID": "3"}, Detected(64, ON_NODE)),
-        ({JOB: "64", "SLURM_NODEID": "3"}, Detected(64, JOB)),
         # A list without this node is ignored.
         ({ON_NODE: "2,3", "SLURM_NODEID": "2", JOB: "5"}, Detected(5, JOB)),
         # Empty, zero and garbage fall through.
-        ({TASK: "", ON_NODE: "4"}, Detected(4, ON_NODE)),
         ({TASK: "0", ON_NODE: "4"}, Detected(4, ON_NODE)),
-        ({TASK: "four", ON_NODE: "4"}, Detected(4, ON_NODE)),
         ({TASK: "-4", ON_NODE: "4"}, Detected(4, ON_NODE)),
         ({TASK: "4.5", ON_NODE: "4"}, Detected(4, ON_NODE)),
         ({TASK: "٤", ON_NODE: "4"}, Detected(4, ON_NODE)),
         ({TASK: "9" * 5000, ON_NODE: "4"}, Detected(4, ON_NODE)),
-        ({ON_NODE: "0", JOB: "5"}, Detected(5, JOB)),
         ({ON_NODE: "0(x2)", JOB: "5"}, Detected(5, JOB)),
         ({ON_NODE: "16(x0)", JOB: "5"}, Detected(5, JOB)),
         ({ON_NODE: "16(x2", JOB: "5"}, Detected(5, JOB)),
@@ -77,15 +68,12 @@ def test_slurm_cpus_precede_affinity_and_quota_up_to_the_total() -> None:
     [
         ({ON_NODE: "16(x2)"}, 32),
         ({JOB: "72(x2),36"}, 180),
-        ({ON_NODE: "2,2"}, 4),
         ({JOB: "64"}, 64),
         ({JOB: "8(x4)", ON_NODE: "16(x2)"}, 32),
         ({JOB: "", ON_NODE: "16(x2)"}, 32),
         # The number of a single node is not that of the job.
         ({ON_NODE: "64"}, None),
-        ({JOB: "64(x)"}, None),
         ({JOB: "0,8"}, None),
-        ({JOB: "8(x0)"}, None),
         ({}, None),
     ],
 )
@@ -101,22 +89,14 @@ PER_NODE, PER_CPU, PER_GPU = "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_M
     ("env", "expected"),
     [
         ({PER_NODE: "1024"}, Detected(GIB, PER_NODE)),
-        ({PER_NODE: "1024M"}, Detected(GIB, PER_NODE)),
         ({PER_NODE: "1048576K"}, Detected(GIB, PER_NODE)),
-        ({PER_NODE: "64G"}, Detected(64 * GIB, PER_NODE)),
-        ({PER_NODE: "64GB"}, Detected(64 * GIB, PER_NODE)),
-        ({PER_NODE: "64gb"}, Detected(64 * GIB, PER_NODE)),
         ({PER_NODE: " 64g "}, Detected(64 * GIB, PER_NODE)),
-        ({PER_NODE: "1024mB"}, Detected(GIB, PER_NODE)),
         # Zero is all there is, and no more than that can be had.
         ({PER_NODE: "0"}, Detected(512 * GIB, PER_NODE)),
-        ({PER_NODE: "0G"}, Detected(512 * GIB, PER_NODE)),
         ({PER_NODE: "1T"}, Detected(512 * GIB, PER_NODE)),
-        ({PER_NODE: "512G"}, Detected(512 * GIB, PER_NODE)),
         ({PER_CPU: "0"}, Detected(512 * GIB, PER_CPU)),
         ({PER_GPU: "0"}, Detected(512 * GIB, PER_GPU)),
         # Per CPU, by the CPUs of this node.
-        ({PER_CPU: "2048", ON_NODE: "16"}, Detected(32 * GIB, PER_CPU)),
         ({PER_CPU: "2G", ON_NODE: "16(x2)"}, Detected(32 * GIB, PER_CPU)),
         ({PER_CPU: "1G", JOB: "72(x2),36", "SLURM_NODEID": "2"}, Detected(36 * GIB, PER_CPU)),
         ({PER_CPU: "1G", ON_NODE: "16", TASK: "4"}, Detected(16 * GIB, PER_CPU)),
@@ -134,7 +114,6 @@ PER_NODE, PER_CPU, PER_GPU = "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_M
         ({PER_NODE: "lots"}, Detected(512 * GIB, "system")),
         ({PER_NODE: "64B"}, Detected(512 * GIB, "system")),
         ({PER_NODE: "64GiB"}, Detected(512 * GIB, "system")),
-        ({PER_NODE: "-1"}, Detected(512 * GIB, "system")),
         ({PER_NODE: "1.5G"}, Detected(512 * GIB, "system")),
     ],
 )
@@ -142,9 +121,7 @@ def test_memory_of_a_job(env: dict[str, str], expected: Detected) -> None:
     assert measure_memory(env, FREE, NODE, gpus=3) == expected
 
 
-def test_memory_per_gpu_needs_a_known_number_of_gpus(
-    tmp_path: Path,
-) -> None:
+def test_memory_per_gpu_needs_a_known_number_of_gpus(tmp_path: Path) -> None:
     host = Host(os_cpus=1, affinity=None, memory_bytes=64 * GIB, gpus=None)
     env = {PER_GPU: "4G"}
     unknown = collect_compute_metadata(env=env, host=host, root=tmp_path)
@@ -179,33 +156,22 @@ STEP_LIST, JOB_LIST = "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"
 @pytest.mark.parametrize(
     ("env", "expected"),
     [
-        ({ALLOCATED: "4"}, Detected(4, ALLOCATED)),
         ({ALLOCATED: "2", REQUESTED: "4"}, Detected(2, ALLOCATED)),
         ({ALLOCATED: "0", REQUESTED: "4"}, Detected(0, ALLOCATED)),
-        ({ALLOCATED: "", REQUESTED: "4"}, Detected(4, REQUESTED)),
         ({ALLOCATED: "some", REQUESTED: "4"}, Detected(4, REQUESTED)),
-        ({REQUESTED: "4"}, Detected(4, REQUESTED)),
         ({REQUESTED: "a100:4"}, Detected(4, REQUESTED)),
-        ({REQUESTED: "gpu:4"}, Detected(4, REQUESTED)),
-        ({REQUESTED: "gpu:a100:4"}, Detected(4, REQUESTED)),
-        ({REQUESTED: "gpu:a100:4(S:0-1)"}, Detected(4, REQUESTED)),
         ({REQUESTED: "gpu:a100:4(S:0,1),gpu:t4:1(S:1)"}, Detected(5, REQUESTED)),
-        ({REQUESTED: "volta:3,kepler:1"}, Detected(4, REQUESTED)),
         ({REQUESTED: "volta:3, kepler:1"}, Detected(4, REQUESTED)),
         ({REQUESTED: "1g.5gb:2"}, Detected(2, REQUESTED)),
         ({REQUESTED: "gpu:a100", JOB_LIST: "0"}, Detected(1, JOB_LIST)),
         ({REQUESTED: "volta:3,kepler", JOB_LIST: "0"}, Detected(1, JOB_LIST)),
         ({REQUESTED: "volta:-3", JOB_LIST: "0"}, Detected(1, JOB_LIST)),
-        ({JOB_LIST: "0,1"}, Detected(2, JOB_LIST)),
-        ({JOB_LIST: "0-3"}, Detected(4, JOB_LIST)),
         ({JOB_LIST: "0-1,4"}, Detected(3, JOB_LIST)),
         ({JOB_LIST: "2,2"}, Detected(1, JOB_LIST)),
         ({JOB_LIST: "3-3"}, Detected(1, JOB_LIST)),
         ({STEP_LIST: "1", JOB_LIST: "0-3"}, Detected(1, STEP_LIST)),
-        ({STEP_LIST: "", JOB_LIST: "0-3"}, Detected(4, JOB_LIST)),
         ({JOB_LIST: "3-0"}, None),
         ({JOB_LIST: "0,3-1"}, None),
-        ({JOB_LIST: "0,x"}, None),
         ({JOB_LIST: "0-"}, None),
         # The total of a job is not this node's.
         ({"SLURM_GPUS": "16"}, None),
@@ -217,51 +183,31 @@ def test_gpus_of_a_job_on_this_node(env: dict[str, str], expected: Detected | No
 
 
 def test_only_allowlisted_variables_of_a_job_are_logged() -> None:
-    env = {
-        "SLURM_JOB_ID": "4711",
-        "SLURM_JOB_NAME": "classify",
+    logged = ["JOB_ID", "JOB_NAME", "CPUS_PER_TASK", "CPUS_ON_NODE", "MEM_PER_NODE", "GPUS_PER_NODE"]
+    logged += ["TASKS_PER_NODE", "SUBMIT_DIR", "JOB_NUM_NODES"]
+    values = {name: f"value of {name}" for name in logged}
+    env = {f"SLURM_{name}": value for name, value in values.items()} | {
         "SLURM_JOB_NODELIST": "gpu[01-02]",
-        "SLURM_JOB_NUM_NODES": "2",
-        "SLURM_CPUS_PER_TASK": "8",
-        "SLURM_CPUS_ON_NODE": "64",
-        "SLURM_MEM_PER_NODE": "65536",
         "SLURM_MEM_PER_CPU": "",
-        "SLURM_GPUS_PER_NODE": "a100:4",
-        "SLURM_TASKS_PER_NODE": "4(x2)",
         "SLURM_JOB_PARTITION": "gpu",
         "SLURM_PARTITION": "login",
-        "SLURM_SUBMIT_DIR": "/home/ada",
         "SUBMITIT_JOB_ID": "4710",
         "SLURM_JWT": "eyJhbGciOi",
         "SLURM_CONF": "/etc/slurm.conf",
     }
     assert collect_compute_metadata(env=env, host=NODE)["slurm"] == {
-        "slurm_job_id": "4711",
-        "slurm_job_name": "classify",
+        **{f"slurm_{name.lower()}": value for name, value in values.items()},
         "slurm_nodelist": "gpu[01-02]",
-        "slurm_nnodes": "2",
-        "slurm_job_num_nodes": "2",
-        "slurm_cpus_per_task": "8",
-        "slurm_cpus_on_node": "64",
-        "slurm_mem_per_node": "65536",
-        "slurm_gpus_per_node": "a100:4",
-        "slurm_tasks_per_node": "4(x2)",
+        "slurm_nnodes": values["JOB_NUM_NODES"],
         "slurm_partition": "gpu",
-        "slurm_submit_dir": "/home/ada",
         "submitit_job_id": "4710",
     }
 
 
-def test_the_older_names_of_a_job_are_read() -> None:
+def test_older_names_are_read_and_there_is_no_section_outside_a_job() -> None:
     env = {"SLURM_JOBID": "4711", "SLURM_NODELIST": "gpu01", "SLURM_NNODES": "1", "SLURM_MEM_PER_CPU": "2048"}
-    assert slurm.job_section(env) == {
-        "slurm_job_id": "4711",
-        "slurm_nodelist": "gpu01",
-        "slurm_nnodes": "1",
-        "slurm_mem_per_cpu": "2048",
-    }
-
-
-@pytest.mark.parametrize("env", [{}, {"SLURM_CPUS_PER_TASK": "8"}, {"SLURM_JOB_ID": " "}])
-def test_outside_a_job_there_is_no_slurm_section(env: dict[str, str]) -> None:
-    assert "slurm" not in collect_compute_metadata(env=env, host=NODE)
+    names = ("slurm_job_id", "slurm_nodelist", "slurm_nnodes", "slurm_mem_per_cpu")
+    assert slurm.job_section(env) == dict(zip(names, env.values(), strict=True))
+    for outside in ({}, {"SLURM_CPUS_PER_TASK": "8"}, {"SLURM_JOB_ID": " "}):
+        assert slurm.job_section(outside) == {}
+    assert "slurm" not in collect_compute_metadata(env={}, host=NODE)

@@ -2,9 +2,7 @@
 
     python data_plane_on_ray.py DIRECTORY RAY_DIRECTORY
 
-Leaves the records of three jobs, and the truth about each in `report.json`. In one, the actors put and the
-driver clears; in another, the driver puts and clears, and the actors only read; in the third, each process
-puts and clears keys of its own, with a client that it has built.
+The actors put, the driver clears. Leaves their records, and the truth about them in `report.json`.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -48,135 +45,44 @@ class Rows:
         return 4
 
 
-class Storage:
-    """The store: bytes by partition, key and field."""
-
-    def __init__(self) -> None:
-        self.held: dict[tuple[str, str, str], int] = {}
-
-    def put(self, partition: str, keys: list[str], fields: dict[str, int]) -> None:
-        self.held |= {(partition, key, name): size for key in keys for name, size in fields.items()}
-
-    def clear(self, partition: str, keys: list[str]) -> None:
-        gone = {(partition, key) for key in keys}
-        self.held = {one: size for one, size in self.held.items() if one[:2] not in gone}
-
-    def total(self) -> int:
-        return sum(self.held.values())
-
-
 class Client:
-    """An adapter to the store, which travels as its handle."""
+    """An adapter to a store elsewhere."""
 
-    def __init__(self, storage: Any) -> None:
-        self._storage = storage
+    def put_samples(self, *_: Any, **__: Any) -> None: ...
 
-    def put_samples(self, sample_ids: list[str], partition_id: str, fields: Any, tags: Any) -> None:
-        sizes = {name: rows.numel() * rows.element_size() // len(sample_ids) for name, rows in fields.items()}
-        ray.get(self._storage.put.remote(partition_id, sample_ids, sizes))
-
-    def get_samples(self, sample_ids: list[str], partition_id: str, select_fields: list[str]) -> Any:
-        return {name: Rows(len(sample_ids), 1) for name in select_fields}
-
-    def clear_samples(self, sample_ids: list[str], partition_id: str) -> None:
-        ray.get(self._storage.clear.remote(partition_id, sample_ids))
-
-    def close(self) -> None:
-        pass
+    def clear_samples(self, *_: Any, **__: Any) -> None: ...
 
 
 class Worker:
-    def __init__(self, sent: Any, number: int, rank: str | None) -> None:
-        if rank is not None:
-            os.environ["RANK"] = rank
+    def __init__(self, sent: Any, number: int) -> None:
+        os.environ["RANK"] = str(number)
         self._client, self._sink = sent
         self._number = number
 
-    def keys(self, step: int) -> list[str]:
-        return [f"{step}-{self._number}-{index}" for index in range(KEYS)]
-
     def write(self, step: int) -> list[str]:
-        keys = self.keys(step)
+        keys = [f"{step}-{self._number}-{index}" for index in range(KEYS)]
         self._client.put_samples(keys, "train", fields={"logprobs": Rows(KEYS, 10 + self._number)})
         return keys
-
-    def read(self, keys: list[str]) -> int:
-        self._client.get_samples(keys, "train", ["ids"])
-        return os.getpid()
 
     def finish(self) -> int:
         self._sink.close()
         return os.getpid()
 
 
-STORAGE, WORKER = (ray.remote(num_cpus=0)(one) for one in (Storage, Worker))
-
-
-def sink(directory: Path, job: str) -> Any:
-    path = f"{directory}/{job}/"
-    return chain(JsonlEvents(path, 1.0, job=job, rank=99), WandbEvents(Run(), interval_s=0))
-
-
-def workers_put(directory: Path) -> dict[str, Any]:
-    """Everything that workers put is cleared by the driver."""
-    storage = STORAGE.remote()
-    told = sink(directory, "shared")
-    client = MetricsDataPlaneClient(Client(storage), told)
-    sent = ray.put((client, told))
-    workers = [WORKER.remote(sent, number, str(number)) for number in range(ACTORS)]
+def run_job(directory: Path) -> list[int]:
+    """Everything that workers put is cleared by the driver. Returns their process ids."""
+    sink = chain(
+        JsonlEvents(f"{directory}/records/", 1.0, job="ants", rank=99), WandbEvents(Run(), interval_s=0)
+    )
+    client = MetricsDataPlaneClient(Client(), sink)
+    sent = ray.put((client, sink))
+    workers = [ray.remote(num_cpus=0)(Worker).remote(sent, number) for number in range(ACTORS)]
     for step in range(STEPS):
         for keys in ray.get([worker.write.remote(step) for worker in workers]):
             client.clear_samples(keys, "train")
-    pids = ray.get([worker.finish.remote() for worker in workers])
-    told.close()
-    return {"pids": pids, "held": ray.get(storage.total.remote())}
-
-
-def driver_puts(directory: Path) -> dict[str, Any]:
-    """Everything is put and cleared by the driver, but for the last step; workers read."""
-    storage = STORAGE.remote()
-    told = sink(directory, "sole")
-    client = MetricsDataPlaneClient(Client(storage), told, sole_writer=True)
-    workers = [WORKER.remote((client, told), number, None) for number in range(ACTORS)]
-    for step in range(STEPS):
-        keys = [f"{step}-{index}" for index in range(KEYS)]
-        client.put_samples(keys, "train", fields={"ids": Rows(KEYS, 7), "mask": Rows(KEYS, 2)})
-        ray.get([worker.read.remote(keys) for worker in workers])
-        if step < STEPS - 1:
-            client.clear_samples(keys, "train")
-    pids = ray.get([worker.finish.remote() for worker in workers])
-    held = ray.get(storage.total.remote())
-    told.close()
-    return {"pids": pids, "held": held}
-
-
-def builds(directory: Path, storage: Any, number: int) -> int:
-    """A process that nobody has sent anything to."""
-    told = JsonlEvents(f"{directory}/apart/", 1.0, job="apart")
-    client = MetricsDataPlaneClient(Client(storage), told)
-    keys = [f"{number}-{index}" for index in range(KEYS)]
-    client.put_samples(keys, "train", fields={"ids": Rows(KEYS, 1)})
-    client.clear_samples(keys[1:], "train")
-    told.close()
-    return os.getpid()
-
-
-def everybody_builds(directory: Path) -> dict[str, Any]:
-    storage = STORAGE.remote()
-    tasks = [ray.remote(num_cpus=0)(builds).remote(directory, storage, number) for number in range(2)]
-    return {"pids": [builds(directory, storage, 2), *ray.get(tasks)], "held": ray.get(storage.total.remote())}
-
-
-def threads_of_ours(copies: list[Any]) -> int:
-    assert len({id(each) for each in copies}) == 1000
-    return sum(thread.name.startswith("fleetgauge") for thread in threading.enumerate())
-
-
-def unused(directory: Path) -> int:
-    """How many threads a worker has that was sent a thousand copies and used none."""
-    client = MetricsDataPlaneClient(Client(None), sink(directory, "unused"))
-    copies = [ray.cloudpickle.loads(ray.cloudpickle.dumps(client)) for _ in range(1000)]
-    return int(ray.get(ray.remote(num_cpus=0)(threads_of_ours).remote(copies)))
+    pids: list[int] = ray.get([worker.finish.remote() for worker in workers])
+    sink.close()
+    return pids
 
 
 def main(directory: Path, ray_directory: str) -> None:
@@ -188,10 +94,7 @@ def main(directory: Path, ray_directory: str) -> None:
             ray.shutdown()
             if last:
                 raise
-    report = {"shared": workers_put(directory), "sole": driver_puts(directory)}
-    report["apart"] = everybody_builds(directory)
-    report["unused"] = {"threads": unused(directory), "files": len(list(directory.glob("unused/*")))}
-    report["driver"] = {"pid": os.getpid()}
+    report = {"actors": run_job(directory), "driver": os.getpid()}
     (directory / "report.json").write_text(json.dumps(report))
     ray.shutdown()
 

@@ -1,4 +1,4 @@
-"""The data-plane wrapper: what it tells, what it counts, and that it never gets in the way."""
+"""The data-plane wrapper: what it passes on, what it reports, and that it never gets in the way."""
 
 from __future__ import annotations
 
@@ -6,21 +6,50 @@ import asyncio
 import gc
 import inspect
 import logging
+import pickle
+import re
+import sys
 import weakref
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fleetgauge.data_plane import (
-    DataPlaneEvent,
-    MetricsDataPlaneClient,
-    log_event,
+from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient, log_event
+from support.data_plane_fakes import (
+    CALLS,
+    Events,
+    Jagged,
+    LazyStack,
+    Meta,
+    PicklableStore,
+    Store,
+    Tensor,
+    held,
 )
-from support.data_plane_fakes import CALLS, Events, Jagged, Meta, Store, Tensor, held
 
-N_KEYS_UP_FRONT = {"register": 4, "get_data": 2, "put": 2, "get": 3, "clear": 1}
+N_KEYS = {"register": 4, "get_data": 2, "put": 2, "get": 3, "clear": 1}
+PUBLIC = """
+    register_partition(partition_id, fields, num_samples, consumer_tasks, grpo_group_size=None, enums=None)
+    claim_meta(
+        partition_id, task_name, required_fields, batch_size, dp_rank=None, blocking=True, timeout_s=60.0)
+    get_data(meta, select_fields=None)
+    check_consumption_status(partition_id, task_names)
+    put_samples(sample_ids, partition_id, fields=None, tags=None)
+    get_samples(sample_ids, partition_id, select_fields)
+    clear_samples(sample_ids, partition_id)
+    close()
+    snapshot()
+    bytes_outstanding_by_partition()
+"""
+
+
+def raising(_: DataPlaneEvent) -> None:
+    raise ValueError("sink is full")
 
 
 # What is passed on
@@ -51,115 +80,86 @@ def test_every_argument_reaches_the_inner_client_in_its_place(store: Store) -> N
     ]
 
 
-@pytest.mark.parametrize(
-    ("operation", "signature"),
-    {
-        "register_partition": (
-            "(partition_id, fields, num_samples, consumer_tasks, grpo_group_size=None, enums=None)"
-        ),
-        "claim_meta": (
-            "(partition_id, task_name, required_fields, batch_size, "
-            "dp_rank=None, blocking=True, timeout_s=60.0)"
-        ),
-        "get_data": "(meta, select_fields=None)",
-        "check_consumption_status": "(partition_id, task_names)",
-        "put_samples": "(sample_ids, partition_id, fields=None, tags=None)",
-        "get_samples": "(sample_ids, partition_id, select_fields)",
-        "clear_samples": "(sample_ids, partition_id)",
-        "close": "()",
-        "snapshot": "()",
-        "bytes_outstanding_by_partition": "()",
-    }.items(),
-)
-def test_signatures_are_those_of_the_interface(
-    operation: str, signature: str, client: MetricsDataPlaneClient
+def test_signatures_are_those_of_nemo_rls_interface(client: MetricsDataPlaneClient) -> None:
+    for name, expected in re.findall(r"(\w+)\(\s*([^)]*)\)", PUBLIC):
+        given = inspect.signature(getattr(client, name)).parameters.values()
+        bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in given]
+        assert str(inspect.Signature(bare)) == f"({expected})", name
+
+
+def ids() -> Iterator[str]:
+    yield from ("a", "b")
+
+
+@pytest.mark.parametrize("given", [("a", "b"), ids])
+def test_ids_that_can_be_read_once_only_are_passed_on_as_a_list(
+    client: MetricsDataPlaneClient, store: Store, events: Events, given: Any
 ) -> None:
-    of_ours = inspect.signature(getattr(client, operation))
-    bare = [
-        parameter.replace(annotation=inspect.Parameter.empty) for parameter in of_ours.parameters.values()
+    calls: list[Callable[[Any], object]] = [
+        lambda ids: client.put_samples(ids, "p", fields={"x": Tensor(2, 1)}),
+        lambda ids: client.get_samples(ids, "p", ["x"]),
+        lambda ids: client.clear_samples(ids, "p"),
     ]
-    assert str(inspect.Signature(bare)) == signature
-
-
-@pytest.mark.parametrize("op", CALLS)
-def test_what_the_inner_client_returns_is_returned(
-    op: str, client: MetricsDataPlaneClient, store: Store
-) -> None:
-    store.result = object()
-    assert CALLS[op](client) is store.result
-
-
-def test_generators_of_ids_are_materialised_once(
-    client: MetricsDataPlaneClient, store: Store, events: Events
-) -> None:
-    def ids() -> Iterator[str]:
-        yield from ("a", "b")
-
-    client.put_samples(ids(), "p", fields={"x": Tensor(2, 1)})
-    client.get_samples(ids(), "p", ["x"])
-    client.clear_samples(ids(), "p")
-    assert [call[1] for call in store.calls] == [["a", "b"]] * 3
+    for call in calls:
+        call(given() if callable(given) else given)
+        passed = store.calls[-1][1]
+        assert passed == ["a", "b"] if callable(given) else passed is given
     assert [event["n_keys"] for event in events.told] == [2, 2, 2]
     assert held(client) == 0
 
 
-def test_ids_that_can_be_read_again_are_passed_on_as_they_came(
+def test_generator_that_fails_is_reported_as_an_error(
     client: MetricsDataPlaneClient, store: Store, events: Events
 ) -> None:
-    ids = ("a", "b")
-    client.put_samples(ids, "p", fields={"x": Tensor(2, 1)})
-    client.get_samples(ids, "p", ["x"])
-    client.clear_samples(ids, "p")
-    assert [call[1] is ids for call in store.calls] == [True] * 3
-    assert [event["n_keys"] for event in events.told] == [2, 2, 2]
-
-
-def test_a_generator_that_fails_is_told_as_an_error(
-    client: MetricsDataPlaneClient, store: Store, events: Events
-) -> None:
-    def ids() -> Iterator[str]:
+    def failing() -> Iterator[str]:
         yield "a"
         raise LookupError("no more ids")
 
     with pytest.raises(LookupError, match="no more ids"):
-        client.put_samples(ids(), "p")
+        client.put_samples(failing(), "p")
     assert (events.last["status"], events.last["n_keys"], store.calls) == ("error", 0, [])
 
 
-def test_an_inner_client_that_changes_its_list_of_ids_changes_no_count(
+def test_inner_client_that_changes_its_list_of_ids_changes_no_count(
     client: MetricsDataPlaneClient, store: Store
 ) -> None:
-    ids = ["a", "b"]
-    store.before_return = ids.clear
-    client.put_samples(ids, "p", fields={"x": Tensor(2, 1)})
-    assert held(client) == 8
-    ids = ["a", "b"]
-    store.before_return = ids.clear
-    client.clear_samples(ids, "p")
-    assert held(client) == 0
+    for expected in (8, 0):
+        ids = ["a", "b"]
+        store.before_return = ids.clear
+        if expected:
+            client.put_samples(ids, "p", fields={"x": Tensor(2, 1)})
+        else:
+            client.clear_samples(ids, "p")
+        assert held(client) == expected
+
+
+def test_other_attributes_are_those_of_the_inner_client(client: MetricsDataPlaneClient, store: Store) -> None:
+    store.adapter_setting = "other"
+    assert client.adapter_setting == "other"
+    with pytest.raises(AttributeError, match="'Store' object has no attribute 'no_such_thing'"):
+        _ = client.no_such_thing
+    blank = MetricsDataPlaneClient.__new__(MetricsDataPlaneClient)
+    with pytest.raises(AttributeError, match="'MetricsDataPlaneClient' object has no attribute 'anything'"):
+        _ = blank.anything
+    store.__deepcopy__ = lambda _: "a copy of the inner client"  # type: ignore[attr-defined]
+    assert not hasattr(client, "__deepcopy__")
 
 
 # Events
 
 
 @pytest.mark.parametrize("op", CALLS)
-def test_one_event_per_call_after_the_inner_call(op: str, store: Store) -> None:
+def test_call_is_reported_once_after_it_and_its_result_returned(op: str, store: Store) -> None:
     told: list[tuple[DataPlaneEvent, int]] = []
     client = MetricsDataPlaneClient(store, lambda event: told.append((event, len(store.calls))))
-    CALLS[op](client)
+    store.result = Meta("p", ["x", "y", "z", "z"]) if op == "claim_meta" else object()
+    assert CALLS[op](client) is store.result
     ((event, n_calls),) = told
     assert (event["op"], event["status"], n_calls) == (op, "ok", 1)
     assert event["partition_id"] == ("" if op == "close" else "p")
+    assert event["n_keys"] == {**N_KEYS, "claim_meta": 3}.get(op, 0)
     assert list(event) == ["op", "partition_id", "n_keys", "n_bytes", "wall_ms", "status"]
     assert [type(value) for value in event.values()] == [str, str, int, int, float, str]
-
-
-def test_wall_ms_is_the_time_of_the_inner_call_alone(store: Store, events: Events) -> None:
-    ticks = count(7)
-    client = MetricsDataPlaneClient(store, events, clock=lambda: next(ticks) * 0.5)
-    store.before_return = lambda: (next(ticks), None)[1]
-    CALLS["put"](client)
-    assert events.last["wall_ms"] == 1000.0
 
 
 @pytest.mark.parametrize(
@@ -170,58 +170,53 @@ def test_wall_ms_is_the_time_of_the_inner_call_alone(store: Store, events: Event
         (type("StoreTimeout", (TimeoutError,), {})("later"), "timeout"),
         (KeyboardInterrupt(), "error"),
         (asyncio.CancelledError(), "error"),
-        (SystemExit(3), "error"),
         (StopIteration("end"), "error"),
         (GeneratorExit(), "error"),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else value,
+    ids=repr,
 )
-@pytest.mark.parametrize("op", CALLS)
-def test_whatever_is_raised_has_its_event_and_is_raised_again(
-    op: str,
-    error: BaseException,
-    status: str,
-    client: MetricsDataPlaneClient,
-    store: Store,
-    events: Events,
+def test_whatever_is_raised_is_reported_and_raised_again(
+    error: BaseException, status: str, client: MetricsDataPlaneClient, store: Store, events: Events
 ) -> None:
     store.error = error
-    with pytest.raises(type(error)) as raised:
-        CALLS[op](client)
-    assert raised.value is error
-    assert [event["status"] for event in events.told] == [status]
-    assert events.last["n_keys"] == N_KEYS_UP_FRONT.get(op, 0)
-    assert events.last["n_bytes"] == (24 if op == "put" else 0)
+    for op, call in CALLS.items():
+        events.told.clear()
+        with pytest.raises(type(error)) as raised:
+            call(client)
+        assert raised.value is error
+        assert [event["status"] for event in events.told] == [status]
+        assert events.last["n_keys"] == N_KEYS.get(op, 0)
+        assert events.last["n_bytes"] == (24 if op == "put" else 0)
+    assert held(client) == 0
 
 
-@pytest.mark.parametrize("op", CALLS)
-def test_n_keys_of_a_call_that_succeeded(
-    op: str, client: MetricsDataPlaneClient, store: Store, events: Events
-) -> None:
-    store.result = Meta("p", ["x", "y", "z"]) if op == "claim_meta" else None
-    CALLS[op](client)
-    assert events.last["n_keys"] == {**N_KEYS_UP_FRONT, "claim_meta": 3}.get(op, 0)
+def test_wall_ms_is_the_time_of_the_inner_call_alone(store: Store, events: Events) -> None:
+    ticks = count(7)
+    client = MetricsDataPlaneClient(store, events, clock=lambda: next(ticks) * 0.5)
+    store.before_return = lambda: (next(ticks), None)[1]
+    CALLS["put"](client)
+    assert events.last["wall_ms"] == 1000.0
 
 
 def test_bytes_are_those_of_fields_put_and_of_fields_returned(
     client: MetricsDataPlaneClient, store: Store, events: Events
 ) -> None:
     client.put_samples(["a", "b"], "p", fields={"x": Tensor(2, 3), "y": Tensor(2, element_size=2)})
-    assert events.last["n_bytes"] == 28
     store.result = {"x": Tensor(2, 3)}
-    client.get_samples(["a", "b"], "p", ["x"])
-    assert events.last["n_bytes"] == 24
-    client.get_data(Meta("p", ["a", "b"]))
-    assert events.last["n_bytes"] == 24
+    client.get_samples(["a", "b", "a"], "p", ["x"])
+    client.get_data(Meta("p", ["a", "b", "b"]))
+    assert [(event["n_keys"], event["n_bytes"]) for event in events.told] == [(2, 28), (2, 24), (2, 24)]
 
 
-@pytest.mark.parametrize("ids", [[], 5])
-def test_a_put_of_no_keys_still_tells_its_bytes(
-    ids: Any, client: MetricsDataPlaneClient, events: Events
+def test_clear_of_a_partition_reports_how_many_keys_it_had(
+    client: MetricsDataPlaneClient, store: Store, events: Events
 ) -> None:
-    client.put_samples(ids, "p", fields={"x": Tensor(7)})
-    assert (events.last["n_keys"], events.last["n_bytes"], held(client)) == (0, 28, 0)
-    assert (client.snapshot()["measure_errors"], client.snapshot()["max_bytes_per_key_seen"]) == (0, 0)
+    client.put_samples(["a", "b", "c"], "p", fields={"x": Tensor(3)})
+    store.error = RuntimeError()
+    for partition, n_keys in (("p", 3), ("where nothing was put", 0)):
+        with pytest.raises(RuntimeError):
+            client.clear_samples(None, partition)
+        assert events.last["n_keys"] == n_keys
 
 
 @pytest.mark.parametrize(
@@ -242,49 +237,54 @@ def test_log_event_uses_our_logger_or_else_that_of_nemo_rl(
     assert [(record.name, record.levelno) for record in caplog.records] == [(name, 20) for name in heard]
 
 
-def test_a_callback_already_sees_the_operation_counted(store: Store) -> None:
+def test_callback_that_fails_is_counted_warned_of_once_and_masks_no_error(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = MetricsDataPlaneClient(store, raising)
+    store.error = RuntimeError("the original")
+    for call in CALLS.values():
+        with pytest.raises(RuntimeError, match="the original"):
+            call(client)
+    assert client.snapshot()["callback_errors"] == len(CALLS)
+    assert [record.getMessage() for record in caplog.records] == [
+        "data plane: on_event raised: ValueError('sink is full'); further losses are only counted"
+    ]
+
+
+# What is counted
+
+
+def test_callback_sees_its_operation_counted_and_snapshots_do_not_change(store: Store) -> None:
     seen: list[int] = []
     watched = MetricsDataPlaneClient(store, lambda _: seen.append(held(watched)))
+    before, by_partition = watched.snapshot(), watched.bytes_outstanding_by_partition()
     CALLS["put"](watched)
     CALLS["clear"](watched)
     assert seen == [24, 12]
-
-
-def test_a_snapshot_does_not_change_afterwards(client: MetricsDataPlaneClient) -> None:
-    before = client.snapshot()
-    by_partition = client.bytes_outstanding_by_partition()
-    CALLS["put"](client)
-    assert before["by_op"]["put"]["ops"] == before["total_ops"] == 0
-    assert by_partition == {}
+    assert (before["by_op"]["put"]["ops"], before["total_ops"], by_partition) == (0, 0, {})
 
 
 def test_bytes_per_key_of_the_last_put_and_the_most_one_key_was_given(client: MetricsDataPlaneClient) -> None:
-    client.put_samples(["a", "b"], "p", fields={"x": Jagged([50, 1]), "y": Jagged([1, 9]), "z": Tensor(2)})
-    snapshot = client.snapshot()
-    assert (snapshot["last_put_bytes_per_key"], snapshot["max_bytes_per_key_seen"]) == (126, 208)
-    client.put_samples(["a", "b", "c"], "p", fields={"x": Tensor(7, element_size=1)})
-    assert client.snapshot()["last_put_bytes_per_key"] == 2
-    client.put_samples(["c"], "p", fields={"x": Tensor(1)})
-    client.put_samples([], "p", fields={"x": Tensor(7)})
-    snapshot = client.snapshot()
-    assert (snapshot["last_put_bytes_per_key"], snapshot["max_bytes_per_key_seen"]) == (4, 208)
-    client.put_samples(["d", "e"], "p", fields={"x": Jagged([51, 1]), "y": Jagged([0, 50])})
-    assert client.snapshot()["max_bytes_per_key_seen"] == 208
+    puts: list[tuple[str, dict[str, Any], tuple[int, int]]] = [
+        ("ab", {"x": Jagged([50, 1]), "y": Jagged([1, 9]), "z": Tensor(2)}, (126, 208)),
+        ("abc", {"x": Tensor(7, element_size=1)}, (2, 208)),
+        ("c", {"x": Tensor(1)}, (4, 208)),
+        ("", {"x": Tensor(7)}, (4, 208)),
+        ("de", {"x": Jagged([51, 1]), "y": Jagged([0, 50])}, (204, 208)),
+    ]
+    for keys, fields, expected in puts:
+        client.put_samples(list(keys), "p", fields=fields)
+        snapshot = client.snapshot()
+        assert (snapshot["last_put_bytes_per_key"], snapshot["max_bytes_per_key_seen"]) == expected
 
 
-# Building one
-
-
-def test_a_callback_that_cannot_be_called_is_refused(store: Store) -> None:
-    not_callable: Any = "print"
-    with pytest.raises(TypeError, match="on_event is 'print': it must be callable, or None"):
-        MetricsDataPlaneClient(store, not_callable)
-
-
-def test_a_table_for_no_key_is_refused(store: Store) -> None:
-    with pytest.raises(ValueError, match="max_keys is 0: it must be at least 1"):
-        MetricsDataPlaneClient(store, max_keys=0)
-    MetricsDataPlaneClient(store, max_keys=1)
+def test_overflow_of_the_table_is_warned_of_once(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    client = MetricsDataPlaneClient(store, max_keys=3)
+    for key in "abcdefgh":
+        client.put_samples([key], "p", fields={"x": Tensor(1)})
+    [record] = caplog.records
+    assert "too many keys are outstanding" in record.getMessage()
+    assert "max_keys is: 3" in record.getMessage()
 
 
 class Key(str):
@@ -305,3 +305,143 @@ def test_keys_of_a_jagged_put_that_are_gone_are_not_stored(store: Store, how: st
     del keys
     gc.collect()
     assert sum(key() is not None for key in watched) <= 2
+
+
+class Unreadable:
+    """Raises at whatever is asked of it."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(f"cannot read {name}")
+
+
+UNMEASURABLE: dict[str, object] = {
+    "unreadable batch": Unreadable(),
+    "unreadable leaf": {"x": Tensor(2), "bad": Unreadable()},
+    "leaf in a nested batch": {"x": Tensor(2), "deep": {"deeper": {"bad": Unreadable()}}},
+    "row of a lazy stack": LazyStack({"x": Tensor()}, {"x": Tensor(), "bad": Unreadable()}),
+    "jagged without lengths": {
+        "x": Tensor(2),
+        "bad": type("J", (), {"is_nested": True, "offsets": lambda _: 0})(),
+    },
+}
+
+
+@pytest.mark.parametrize("fields", UNMEASURABLE.values(), ids=UNMEASURABLE)
+def test_what_cannot_be_measured_costs_only_itself(
+    fields: object, client: MetricsDataPlaneClient, store: Store, events: Events
+) -> None:
+    client.put_samples(["a", "b"], "p", fields=fields)
+    expected = 0 if isinstance(fields, Unreadable) else 8
+    assert (events.last["status"], events.last["n_keys"], events.last["n_bytes"]) == ("ok", 2, expected)
+    assert held(client) == expected
+    store.result = fields
+    assert client.get_samples(["a"], "p", []) is fields
+    assert client.get_data(Meta("p", ["a"])) is fields
+    assert (events.last["status"], events.last["n_bytes"]) == ("ok", expected)
+    assert client.snapshot()["measure_errors"] == 3
+
+
+def test_arguments_that_cannot_be_counted_are_passed_on(
+    client: MetricsDataPlaneClient, store: Store, events: Events
+) -> None:
+    endless: dict[str, object] = {"x": Tensor(1)}
+    endless["self"] = endless
+    client.put_samples(["a"], "q", fields=endless)
+    assert client.snapshot()["measure_errors"] == 1
+    client.clear_samples(None, "q")
+    unhashable: Any = [["a"], ["b"]]
+    not_ids: Any = 5
+    nothing: Any = None
+    client.put_samples(unhashable, "p", fields={"x": Tensor(2)})
+    assert (events.last["n_keys"], events.last["n_bytes"]) == (0, 8)
+    client.get_samples(unhashable, "p", [])
+    client.clear_samples(unhashable, "p")
+    client.put_samples(not_ids, "p", fields={"x": Tensor(2)})
+    client.register_partition("p", [], nothing, [])
+    client.claim_meta("p", "t", [], 1)
+    unreadable: Any = Unreadable()
+    client.get_data(unreadable)
+    assert (events.last["partition_id"], events.last["n_keys"]) == ("", 0)
+    assert len(store.calls) == 9
+    assert {event["status"] for event in events.told} == {"ok"}
+    assert (held(client), client.snapshot()["measure_errors"]) == (0, 1 + 7)
+
+
+class Interrupted:
+    """A key at whose hashing, once armed, somebody presses Ctrl-C."""
+
+    after: int | None = None
+
+    def __hash__(self) -> int:
+        if self.after is not None:
+            self.after -= 1
+            if self.after < 0:
+                self.after = None
+                raise KeyboardInterrupt
+        return 1
+
+
+@pytest.mark.parametrize("after", range(6))
+@pytest.mark.parametrize("op", ["put", "clear", "snapshot"])
+def test_interrupt_in_the_midst_of_counting_leaves_the_sums_true(op: str, after: int) -> None:
+    client = MetricsDataPlaneClient(Store())
+    key = Interrupted()
+    keys: Any = ["a", key, "b"]
+    client.put_samples(keys, "p", fields={"x": Jagged([1, 10, 100])})
+    client.put_samples(["z"], "q", fields={"x": Tensor(1)})
+    key.after = after
+    with suppress(KeyboardInterrupt):
+        if op == "put":
+            client.put_samples(keys, "p", fields={"x": Jagged([2, 20, 200]), "y": Tensor(3)})
+        elif op == "clear":
+            client.clear_samples(keys, "p")
+        else:
+            client.put_samples(["c", *keys], "p", fields={"x": Tensor(4)})
+            client.snapshot()
+    key.after = None
+    assert held(client) >= 4
+    client.put_samples(keys, "p", fields={"x": Jagged([1, 10, 100]), "y": Tensor(3)})
+    client.clear_samples(["c"], "p")
+    assert client.bytes_outstanding_by_partition() == {"q": 4, "p": 444 + 12}
+    assert client.snapshot()["n_keys_outstanding"] == 4
+    client.clear_samples(keys, "p")
+    assert (held(client), client.snapshot()["n_keys_outstanding"]) == (4, 1)
+
+
+# Building one
+
+
+def test_arguments_that_can_never_work_are_refused(store: Store) -> None:
+    not_callable: Any = "print"
+    with pytest.raises(TypeError, match="on_event is 'print': it must be callable, or None"):
+        MetricsDataPlaneClient(store, not_callable)
+    with pytest.raises(ValueError, match="max_keys is 0: it must be at least 1"):
+        MetricsDataPlaneClient(store, max_keys=0)
+
+
+class DataPlaneClient(ABC):
+    """The class of NeMo-RL."""
+
+    @abstractmethod
+    def put_samples(self) -> None: ...
+
+
+def test_client_is_an_instance_of_nemo_rls_once_that_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Subclass(MetricsDataPlaneClient):
+        pass
+
+    module = "nemo_rl.data_plane.interfaces"
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    client, own = MetricsDataPlaneClient(PicklableStore()), type("DataPlaneClient", (DataPlaneClient,), {})
+    assert isinstance(client, MetricsDataPlaneClient)
+    assert not isinstance(client, own)
+    for useless in (SimpleNamespace(), SimpleNamespace(DataPlaneClient=int)):
+        monkeypatch.setitem(sys.modules, module, useless)
+        assert isinstance(client, MetricsDataPlaneClient)
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(DataPlaneClient=own))
+    copied = pickle.loads(pickle.dumps(client))  # noqa: S301  # our own bytes
+    assert [isinstance(each, own) for each in (client, copied, Subclass(None), object())] == [True] * 3 + [
+        False
+    ]
+    assert not isinstance(client, int)
+    assert (type(client), Subclass(None).__class__) == (client.__class__, Subclass)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import threading
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from fleetgauge import records
 from fleetgauge.data_plane import EventSink, JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
 from fleetgauge.data_plane.events import environment_rank
-from support.data_plane_fakes import PicklableStore, Tensor, in_a_process_of_its_own
+from support.data_plane_fakes import PicklableStore, Tensor, held, in_a_process_of_its_own
 
 PRELUDE = """
 import json, os, pickle, sys, threading, time
@@ -29,8 +28,8 @@ folder = sys.argv[1]
 """
 
 
-def run(program: str, folder: Path, **environment: str) -> str:
-    return in_a_process_of_its_own(PRELUDE + program, f"{folder}/", **environment)
+def run(program: str, folder: Path) -> str:
+    return in_a_process_of_its_own(PRELUDE + program, f"{folder}/")
 
 
 def written(folder: Path) -> list[dict[str, Any]]:
@@ -75,61 +74,43 @@ def test_unused_copies_start_no_thread_and_open_no_file(tmp_path: Path) -> None:
 
 
 def test_copy_writes_its_own_records_and_logs_nothing_to_wandb(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("RANK", "5")
     run = Run()
     sink = chain(JsonlEvents(f"{tmp_path}/", job="ants", rank=3), WandbEvents(run))
-    client = MetricsDataPlaneClient(PicklableStore(), sink, sole_writer=True)
+    store = PicklableStore()
+    client = MetricsDataPlaneClient(store, sink, max_keys=1, sole_writer=True)
     copy, its_sink = pickled(*pickled(client, sink))
     for each in (client, copy):
         each.put_samples(["a"], "p", fields={"x": Tensor(1)})
-    for each_sink in (sink, its_sink):
+    # A put that is under way is not in a copy made meanwhile.
+    copies: list[tuple[MetricsDataPlaneClient, EventSink]] = []
+    store.before_return = lambda: copies.append(pickled(client, sink))
+    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    [(later, its_other_sink)] = copies
+    copy.put_samples(["b"], "p", fields={"x": Tensor(1)})
+    assert [held(each) for each in (client, copy, later)] == [4, 4, 0]
+    assert [each.snapshot()["keys_overflowed"] for each in (client, copy)] == [0, 1]
+    for each_sink in (sink, its_sink, its_other_sink):
         each_sink.close()
-    assert [logged["data_plane/put/ops"] for logged in run.logged] == [1]
-    assert len(caplog.records) == 1
+    assert [logged["data_plane/put/ops"] for logged in run.logged] == [2]
+    assert caplog.text.count("a copy in another process logs nothing") == 1
     ends = [one for one in written(tmp_path) if one["event"] == "end"]
     assert sorted((one["sole_writer"], one.get("rank"), one["job"]) for one in ends) == [
-        (False, None, "ants"),
+        (False, 5, "ants"),
         (True, 3, "ants"),
     ]
     assert len({one["run_id"] for one in ends}) == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "rank"),
-    [
-        ("5", 5),
-        ("-1", None),
-        ("zero", None),
-        ("²", None),
-        ("9" * 9, 999_999_999),
-        ("9" * 10, None),
-        ("", None),
-    ],
-)
-def test_rank_is_read_from_the_environment(
-    monkeypatch: pytest.MonkeyPatch, text: str, rank: int | None
-) -> None:
-    monkeypatch.setenv("RANK", text)
-    assert environment_rank() == rank
-
-
-@pytest.mark.slow
-def test_host_pid_and_rank_are_those_of_the_process_that_runs_the_client(tmp_path: Path) -> None:
-    """Four processes are given one pickle, as Ray's actors are."""
-    sink = JsonlEvents(f"{tmp_path}/", job="ants", rank=9)
-    (tmp_path / "pickle").write_bytes(pickle.dumps(sink))
-    program = """
-sink = pickle.loads(open(folder + "pickle", "rb").read())
-put(MetricsDataPlaneClient(Inner(), sink), "a")
-print(os.getpid())
-"""
-    pids = [int(run(program, tmp_path, RANK=str(rank))) for rank in range(4)]
-    starts = [one for one in written(tmp_path) if one["event"] == "start"]
-    assert sorted((one["rank"], one["pid"]) for one in starts) == list(enumerate(pids))
-    MetricsDataPlaneClient(PicklableStore(), sink).put_samples(["a"], "p")
-    sink.close()
-    assert {one["rank"] for one in written(tmp_path) if one["pid"] == os.getpid()} == {9}
+def test_rank_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, rank in (("5", 5), ("9" * 9, 999_999_999)):
+        monkeypatch.setenv("RANK", text)
+        assert environment_rank() == rank
+    for text in ("-1", "zero", "²", "9" * 10, ""):
+        monkeypatch.setenv("RANK", text)
+        assert environment_rank() is None
 
 
 def test_forked_child_starts_from_zero_and_is_no_sole_writer(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ The name of each test says which ran. test_data_plane_torch.py runs both in an e
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -136,75 +136,77 @@ def rows(fields: Any, n_rows: int) -> dict[Any, list[int]]:
     return by_field
 
 
-@pytest.mark.parametrize("dtype", SIZES)
-def test_element_count_times_element_size(make: Makes, dtype: str) -> None:
-    fields = make.batch(3, x=make.dense(3, 5, dtype=dtype))
-    assert rows(fields, 3) == {"x": [5 * SIZES[dtype]] * 3}
+def stack(make: Makes) -> Any:
+    """Two rows of 5 and 2 elements."""
+    return make.lazy(make.row(x=make.dense(5)), make.row(x=make.dense(2)))
 
 
-def test_all_leaves_count_the_nested_ones_to_their_field(make: Makes) -> None:
+def nested(make: Makes) -> Any:
     inner = make.batch(2, mask=make.dense(2, dtype="bool"), ids=make.jagged([1, 4], dtype="int64"))
-    fields = make.batch(2, x=make.dense(2, 3), log=make.batch(2, deep=inner, y=make.dense(2)))
-    assert rows(fields, 2) == {"x": [12, 12], "log": [1 + 8 + 4, 1 + 32 + 4]}
+    return make.batch(2, x=make.dense(2, 3), log=make.batch(2, deep=inner, y=make.dense(2)))
 
 
-def test_a_jagged_tensor_has_its_rows_own_elements(make: Makes) -> None:
-    fields = make.batch(3, x=make.jagged([50, 0, 1]), y=make.jagged([2, 3, 1], 7, dtype="bfloat16"))
-    assert rows(fields, 3) == {"x": [200, 0, 4], "y": [28, 42, 14]}
-
-
-def test_a_jagged_tensor_whose_ragged_dimension_is_not_the_second(make: Makes) -> None:
-    assert rows(make.batch(2, x=make.transposed([5, 2], 3)), 2) == {"x": [60, 24]}
-
-
-def test_a_narrowed_view_counts_what_it_shows_and_not_its_buffer(make: Makes) -> None:
-    assert rows(make.batch(3, x=make.narrowed([3, 4, 90], 100)), 3) == {"x": [12, 16, 360]}
-
-
-def test_a_jagged_tensor_that_does_not_begin_where_its_buffer_does(make: Makes) -> None:
-    assert rows({"x": make.from_offsets(2, 5, 10)}, 2) == {"x": [12, 20]}
-
-
-def test_a_nested_tensor_of_the_older_layout_is_counted_row_by_row(make: Makes) -> None:
-    assert rows({"x": make.nested((5, 3), (2, 7))}, 2) == {"x": [60, 56]}
-
-
-def test_a_lazy_stack_is_counted_row_by_row_without_stacking(make: Makes) -> None:
-    fields = make.lazy(
-        make.row(x=make.dense(5), n=make.row(y=make.dense(1))),
-        make.row(x=make.dense(2), n=make.row(y=make.dense(3))),
-    )
-    assert rows(fields, 2) == {"x": [20, 8], "n": [4, 12]}
-
-
-def test_a_field_that_only_some_rows_of_a_lazy_stack_have(make: Makes) -> None:
-    fields = make.lazy(make.row(x=make.dense(1)), make.row(x=make.dense(1), y=make.dense(3)))
-    assert rows(fields, 2) == {"x": [4, 4], "y": [0, 12]}
-
-
-def test_a_lazy_stack_inside_a_batch(make: Makes) -> None:
-    stack = make.lazy(make.row(x=make.dense(5)), make.row(x=make.dense(2)))
-    assert rows(make.batch(2, log=stack), 2) == {"log": [20, 8]}
-
-
-def test_a_lazy_stack_across_rows(make: Makes) -> None:
+def across(make: Makes) -> Any:
     members = [make.batch(2, x=make.dense(2, 3), y=make.jagged([1, length])) for length in (2, 3, 4)]
-    assert rows(make.lazy(*members, stack_dim=1), 2) == {"x": [36, 36], "y": [12, 36]}
+    return make.lazy(*members, stack_dim=1)
 
 
-def test_leaves_that_are_no_tensors_have_no_bytes(make: Makes) -> None:
-    fields = make.batch(2, x=make.dense(2), text=make.texts("a", "b"))
-    assert rows(fields, 2) == {"x": [4, 4], "text": [0, 0]}
+# A batch, and the bytes of each of its rows by field.
+BATCHES: dict[str, tuple[Callable[[Any], Any], dict[str, list[int]]]] = {
+    "every-type": (
+        lambda make: make.batch(3, **{dtype: make.dense(3, 5, dtype=dtype) for dtype in SIZES}),
+        {dtype: [5 * size] * 3 for dtype, size in SIZES.items()},
+    ),
+    "nested-leaves-count-to-their-field": (nested, {"x": [12, 12], "log": [1 + 8 + 4, 1 + 32 + 4]}),
+    "jagged": (
+        lambda make: make.batch(3, x=make.jagged([50, 0, 1]), y=make.jagged([2, 3, 1], 7, dtype="bfloat16")),
+        {"x": [200, 0, 4], "y": [28, 42, 14]},
+    ),
+    "ragged-dimension-is-not-the-second": (
+        lambda make: make.batch(2, x=make.transposed([5, 2], 3)),
+        {"x": [60, 24]},
+    ),
+    "narrowed-view-without-its-buffer": (
+        lambda make: make.batch(3, x=make.narrowed([3, 4, 90], 100)),
+        {"x": [12, 16, 360]},
+    ),
+    "offset-in-its-buffer": (lambda make: {"x": make.from_offsets(2, 5, 10)}, {"x": [12, 20]}),
+    "nested-tensor-of-the-older-layout": (lambda make: {"x": make.nested((5, 3), (2, 7))}, {"x": [60, 56]}),
+    "lazy-stack": (
+        lambda make: make.lazy(
+            make.row(x=make.dense(5), n=make.row(y=make.dense(1))),
+            make.row(x=make.dense(2), n=make.row(y=make.dense(3))),
+        ),
+        {"x": [20, 8], "n": [4, 12]},
+    ),
+    "field-of-some-rows-of-a-lazy-stack": (
+        lambda make: make.lazy(make.row(x=make.dense(1)), make.row(x=make.dense(1), y=make.dense(3))),
+        {"x": [4, 4], "y": [0, 12]},
+    ),
+    "lazy-stack-inside-a-batch": (lambda make: make.batch(2, log=stack(make)), {"log": [20, 8]}),
+    "lazy-stack-across-rows": (across, {"x": [36, 36], "y": [24, 24]}),
+    "leaf-without-tensors": (
+        lambda make: make.batch(2, x=make.dense(2), text=make.texts("a", "b")),
+        {"x": [4, 4], "text": [0, 0]},
+    ),
+    "dict-with-a-tensor-or-a-batch-for-each-row": (
+        lambda make: {
+            "x": [make.dense(5), make.dense(1)],
+            "log": (make.row(y=make.dense(2)), make.row()),
+        },
+        {"x": [20, 4], "log": [8, 0]},
+    ),
+    "other-rows-than-keys-are-divided": (
+        lambda make: {"x": make.jagged([4, 3]), "y": make.dense(7, dtype="bool"), "z": make.dense(6)},
+        {"x": [10, 9, 9], "y": [3, 2, 2], "z": [8, 8, 8]},
+    ),
+}
 
 
-def test_a_plain_dict_with_a_tensor_or_a_batch_for_each_row(make: Makes) -> None:
-    fields = {"x": [make.dense(5), make.dense(1)], "log": (make.row(y=make.dense(2)), make.row())}
-    assert rows(fields, 2) == {"x": [20, 4], "log": [8, 0]}
-
-
-def test_rows_that_are_not_as_many_as_the_keys_are_divided_evenly(make: Makes) -> None:
-    fields = {"x": make.jagged([4, 3]), "y": make.dense(7, dtype="bool"), "z": make.dense(6)}
-    assert rows(fields, 3) == {"x": [10, 9, 9], "y": [3, 2, 2], "z": [8, 8, 8]}
+@pytest.mark.parametrize("batch", BATCHES)
+def test_rows_have_their_own_bytes(make: Makes, batch: str) -> None:
+    build, expected = BATCHES[batch]
+    assert rows(build(make), len(next(iter(expected.values())))) == expected
 
 
 def test_a_put_is_cleared_row_by_row_and_a_get_is_measured(make: Makes) -> None:
@@ -215,7 +217,7 @@ def test_a_put_is_cleared_row_by_row_and_a_get_is_measured(make: Makes) -> None:
     assert (events.last["n_keys"], events.last["n_bytes"]) == (2, 210)
     client.clear_samples(["long"], "p")
     assert (client.snapshot()["bytes_outstanding"], client.snapshot()["measure_errors"]) == (7, 0)
-    store.result = make.lazy(make.row(x=make.dense(5)), make.row(x=make.dense(2)))
+    store.result = stack(make)
     assert client.get_samples(["a", "b"], "p", ["x"]) is store.result
     assert events.last["n_bytes"] == 28
 
@@ -244,45 +246,31 @@ def test_a_single_row_is_a_plain_number(vector: Any) -> None:
     assert measure({"x": Jagged([5], vector=vector), "y": Tensor(3)}, 1).columns == {"x": 20, "y": 12}
 
 
-def test_a_jagged_tensor_of_no_rows_has_no_bytes() -> None:
+def test_odd_batches_are_measured_as_far_as_they_go() -> None:
     assert rows({"x": Jagged([])}, 1) == {"x": [0]}
     assert rows({"x": Jagged([0, 0])}, 2) == {"x": [0, 0]}
-
-
-def test_no_batch_has_no_fields_and_a_stack_is_one_of_rows() -> None:
     assert measure(None, 2).columns == {}
     assert rows(SimpleNamespace(tensordicts=[{"x": Tensor(3)}, {"x": Tensor(1)}]), 2) == {"x": [12, 4]}
-
-
-def test_a_list_of_anything_but_tensors_is_not_walked() -> None:
-    class Guarded(list[int]):
-        def __iter__(self) -> Any:
-            raise AssertionError("walked a list of numbers")
-
-    assert rows({"x": Guarded([1, 2]), "y": [], "z": ["a", "b"]}, 2) == {
-        "x": [0, 0],
-        "y": [0, 0],
-        "z": [0, 0],
-    }
-
-
-def test_arrays_that_only_know_their_nbytes() -> None:
-    assert rows({"x": memoryview(bytes(10))}, 2) == {"x": [5, 5]}
-
-
-def test_a_batch_for_no_keys_is_measured_whole() -> None:
+    assert rows({"x": memoryview(bytes(10))}, 2) == {"x": [5, 5]}  # knows its nbytes only
+    unknown = SimpleNamespace(numel=lambda: 0.5, element_size=lambda: 4)
+    assert rows({"x": unknown, "y": SimpleNamespace(nbytes="7")}, 2) == {"x": [0, 0], "y": [0, 0]}
     measured = measure({"x": Tensor(7), "y": Jagged([1, 2])}, 0)
     assert (measured.total, measured.columns) == (40, {"x": 28, "y": 12})
 
 
-def test_nested_only_if_it_says_so_itself() -> None:
+def test_what_cannot_have_rows_of_its_own_is_not_walked() -> None:
+    class Guarded(list[int]):
+        def __iter__(self) -> Any:
+            raise AssertionError("walked a list of numbers")
+
     class Dense(Tensor):
         is_nested = False
 
         def unbind(self) -> None:
             raise AssertionError("took a dense tensor apart")
 
-    assert rows({"x": Dense(2, 3)}, 2) == {"x": [12, 12]}
+    fields = {"x": Guarded([1, 2]), "y": [], "z": ["a", "b"], "dense": Dense(2, 3)}
+    assert rows(fields, 2) == {"x": [0, 0], "y": [0, 0], "z": [0, 0], "dense": [12, 12]}
 
 
 lengths = st.lists(st.integers(0, 50), min_size=1, max_size=8)

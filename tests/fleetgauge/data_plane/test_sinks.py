@@ -15,6 +15,7 @@ from fleetgauge.data_plane import (
     DataPlaneEvent,
     EventSink,
     EventStatus,
+    JsonlEvents,
     MetricsDataPlaneClient,
     WandbEvents,
     chain,
@@ -69,15 +70,12 @@ def test_one_callback_that_raises_does_not_keep_the_event_from_the_rest(
     ]
 
 
-def test_an_interrupt_goes_through_a_chain() -> None:
+def test_chain_lets_an_interrupt_pass_and_a_copy_counts_its_own_losses() -> None:
     def interrupted(_: DataPlaneEvent) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         chain(interrupted)(event())
-
-
-def test_a_chain_can_be_pickled_and_counts_its_own_losses() -> None:
     chained = chain(log_event, raising)
     chained(event())
     twin = pickle.loads(pickle.dumps(chained))  # noqa: S301  # our own bytes
@@ -85,10 +83,25 @@ def test_a_chain_can_be_pickled_and_counts_its_own_losses() -> None:
     assert (twin.errors, chained.errors) == (1, 1)
 
 
-def test_a_chain_of_something_that_cannot_be_called_is_refused() -> None:
-    nothing: Any = None
-    with pytest.raises(TypeError, match=r"chain\(\) takes callbacks, and None cannot be called"):
-        chain(log_event, nothing)
+NOTHING: Any = None
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "reason"),
+    [
+        (lambda: chain(log_event, NOTHING), TypeError, "None cannot be called"),
+        (lambda: WandbEvents(NOTHING), TypeError, r"None has no log\(\)"),
+        (lambda: WandbEvents(Run(), -1.0), ValueError, "it must be a number of seconds, 0 or more"),
+        (lambda: WandbEvents(Run(), math.nan), ValueError, "it must be a number of seconds, 0 or more"),
+        (lambda: JsonlEvents("d/", 0), ValueError, "interval_s is 0: .* more than 0"),
+        (lambda: JsonlEvents("d/", math.inf), ValueError, "interval_s is inf: .* more than 0"),
+        (lambda: JsonlEvents("d/", rotate_after=0), ValueError, "rotate_after is 0: .* more than 0"),
+        (lambda: JsonlEvents("s3://bucket/d/"), ValueError, "s3"),
+    ],
+)
+def test_arguments_that_can_never_work_are_refused(build: Any, error: type[Exception], reason: str) -> None:
+    with pytest.raises(error, match=reason):
+        build()
 
 
 class Sink(EventSink):
@@ -121,31 +134,9 @@ def test_a_chain_attaches_and_closes_its_sinks_whatever_one_of_them_does() -> No
     chained.close()
     assert first.attached == last.attached == [client]
     assert (first.closed, last.closed, chained.errors) == (1, 1, 2)
-
-
-def test_a_sink_that_cannot_be_attached_is_counted_and_still_told() -> None:
-    client = MetricsDataPlaneClient(Store(), BrokenSink())
-    client.close()
-    assert client.snapshot()["callback_errors"] == 1
-
-
-class FreshSink(Sink):
-    """Out of a pickle, it knows of nobody. The latest one can be found."""
-
-    latest: FreshSink
-
-    def __init__(self) -> None:
-        super().__init__()
-        FreshSink.latest = self
-
-    def __reduce__(self) -> tuple[type[FreshSink], tuple[()]]:
-        return FreshSink, ()
-
-
-def test_a_client_attaches_itself_again_when_it_is_unpickled() -> None:
-    client = MetricsDataPlaneClient(None, FreshSink())
-    twin = pickle.loads(pickle.dumps(client))  # noqa: S301  # our own bytes
-    assert FreshSink.latest.attached == [twin]
+    assert MetricsDataPlaneClient(Store(), BrokenSink()).snapshot()["callback_errors"] == 1
+    twin = pickle.loads(pickle.dumps(MetricsDataPlaneClient(None, Sink())))  # noqa: S301  # our own bytes
+    assert len(twin.on_event.attached) == 1 + 1  # the original, and the copy itself
 
 
 # W&B
@@ -185,6 +176,7 @@ def puts(run: Run) -> list[int]:
 def test_totals_are_logged_per_operation_under_data_plane() -> None:
     run = Run()
     sink = WandbEvents(run)
+    WandbEvents(run).close()  # has nothing to log
     for wall_ms in (1.0, 3.0):
         sink(event(wall_ms=wall_ms))
     sink(event(status="error"))
@@ -238,22 +230,11 @@ def test_logs_are_an_interval_apart_and_on_another_thread() -> None:
     sink.close()
     assert puts(run) == [4, 6]
     assert threading.get_ident() not in run.threads
-
-
-def test_close_of_a_client_is_logged_at_once() -> None:
-    run = Run()
-    sink = WandbEvents(run, clock=Clock())
-    client = MetricsDataPlaneClient(Store(), sink)
-    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
-    client.close()
+    run.inside.clear()
+    sink = WandbEvents(run, clock=clock)
+    sink(event("close"))  # is logged at once
     assert run.inside.wait(30)
     sink.close()
-
-
-def test_sink_without_events_logs_nothing() -> None:
-    run = Run()
-    WandbEvents(run).close()
-    assert run.logged == []
 
 
 def test_log_after_a_failed_log_has_everything() -> None:
@@ -270,18 +251,6 @@ def test_log_after_a_failed_log_has_everything() -> None:
     sink(event())
     sink.close()
     assert puts(run) == [2, 2]
-
-
-@pytest.mark.parametrize("interval_s", [-1.0, math.nan, math.inf])
-def test_an_interval_that_is_none_is_refused(interval_s: float) -> None:
-    with pytest.raises(ValueError, match="it must be a number of seconds, 0 or more"):
-        WandbEvents(Run(), interval_s)
-
-
-def test_a_run_that_cannot_log_is_refused() -> None:
-    no_run: Any = None
-    with pytest.raises(TypeError, match=r"WandbEvents needs a W&B run, and None has no log\(\)"):
-        WandbEvents(no_run)
 
 
 def test_what_is_held_is_logged_at_exit() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import pickle
 import sys
 import threading
 import weakref
@@ -11,7 +10,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -20,9 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
-from support.data_plane_fakes import PicklableStore, SizedRows, Store, Tensor
+from support.data_plane_fakes import SizedRows, Store, Tensor
 
 THREADS = 8
+
+Call = Callable[[MetricsDataPlaneClient], object]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -55,7 +55,7 @@ def assert_true_to(store: Store, client: MetricsDataPlaneClient) -> None:
     assert (snapshot["callback_errors"], snapshot["measure_errors"]) == (0, 0)
 
 
-def test_4_a_snapshot_during_puts_is_of_one_instant() -> None:
+def test_snapshot_during_puts_is_of_one_instant() -> None:
     client = MetricsDataPlaneClient(Store())
     stop = threading.Event()
     seen: list[dict[str, Any]] = []
@@ -86,75 +86,64 @@ def test_4_a_snapshot_during_puts_is_of_one_instant() -> None:
     assert client.snapshot()["total_ops"] == 60 * THREADS
 
 
-def test_4_key_cleared_before_its_put_returns_is_not_outstanding() -> None:
-    """The store wakes the consumer while the producer is still on its way back."""
+def put(client: MetricsDataPlaneClient, **sizes: int) -> None:
+    client.put_samples(list(sizes), "p", fields=SizedRows(*({"x": size} for size in sizes.values())))
+
+
+def clear(client: MetricsDataPlaneClient, *keys: str, partition: str = "p") -> None:
+    client.clear_samples(list(keys) or None, partition)
+
+
+# A call, another one that begins and ends while it runs, and what is outstanding and cleared in vain then.
+RACES: dict[str, tuple[Call, Call, int, int]] = {
+    "keys cleared before their put returns are not outstanding": (
+        lambda client: put(client, a=1, b=10, c=100),
+        lambda client: clear(client, "b", "elsewhere"),
+        2 + 1 + 100,
+        1,
+    ),
+    "keys cleared in another partition are": (
+        lambda client: put(client, a=1, b=10),
+        lambda client: clear(client, "a", partition="q"),
+        2 + 11,
+        1,
+    ),
+    "a put survives a clear that does not name its keys": (lambda client: put(client, a=7), clear, 7, 0),
+    "a key put again before its clear returns is outstanding": (
+        lambda client: clear(client, "old", "a", "c"),
+        lambda client: put(client, a=7),
+        7,
+        1,
+    ),
+    "a key put while its partition is cleared is outstanding": (
+        clear,
+        lambda client: put(client, old=7),
+        7,
+        0,
+    ),
+    "a key put while its partition is registered is outstanding": (
+        lambda client: client.register_partition("p", [], 0, []),
+        lambda client: put(client, old=7),
+        7,
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("race", RACES)
+def test_of_two_calls_that_overlap_the_one_that_began_later_counts(race: str) -> None:
     store = Store()
     client = MetricsDataPlaneClient(store)
-
-    def consume() -> None:
-        in_threads(lambda: client.clear_samples(["b", "elsewhere"], "p"))
-        in_threads(lambda: client.clear_samples(["a"], "another partition"))
-
-    store.before_return = consume
-    client.put_samples(["a", "b", "c"], "p", fields=SizedRows({"x": 1}, {"x": 10}, {"x": 100}))
-    assert client.bytes_outstanding_by_partition() == store.bytes_by_partition() == {"p": 101}
-    client.put_samples(["b"], "p", fields=SizedRows({"x": 1000}))
-    assert_true_to(store, client)
-
-
-def test_4_a_key_put_again_before_its_clear_returns_is_held() -> None:
-    store = Store()
-    client = MetricsDataPlaneClient(store)
-    client.put_samples(["a", "b"], "p", fields=SizedRows({"x": 1}, {"x": 2}))
-    again = SizedRows({"x": 7})
-    store.before_return = lambda: in_threads(lambda: client.put_samples(["b"], "p", fields=again))
-    client.clear_samples(["a", "b", "c"], "p")
-    assert client.bytes_outstanding_by_partition() == store.bytes_by_partition() == {"p": 7}
-
-
-@pytest.mark.parametrize("empty", ["clear", "register"])
-def test_4_a_key_put_while_its_partition_is_being_emptied_is_held(empty: str) -> None:
-    store = Store()
-    client = MetricsDataPlaneClient(store)
-    client.put_samples(["a", "b"], "p", fields=SizedRows({"x": 1}, {"x": 2}))
-    again = SizedRows({"x": 7})
-    store.before_return = lambda: in_threads(lambda: client.put_samples(["b"], "p", fields=again))
-    if empty == "clear":
-        client.clear_samples(None, "p")
-    else:
-        client.register_partition("p", [], 0, [])
-    assert client.bytes_outstanding_by_partition() == store.bytes_by_partition() == {"p": 7}
-    assert client.snapshot()["n_keys_outstanding"] == 1
-
-
-def test_12_a_client_can_be_pickled_while_threads_use_it() -> None:
-    client = MetricsDataPlaneClient(PicklableStore())
-    twins: list[MetricsDataPlaneClient] = []
-
-    def put(thread: int) -> None:
-        for step in range(100):
-            fields = {f"of {thread}": Tensor(1)}
-            client.put_samples([f"{thread}-{step}"], f"p{step}", fields=fields)
-            client.snapshot()
-
-    def pickled() -> None:
-        twins.extend(pickle.loads(pickle.dumps(client)) for _ in range(40))  # noqa: S301  # our own bytes
-
-    in_threads(*[partial(put, thread) for thread in range(THREADS)], pickled)
-    assert {twin.snapshot()["total_ops"] for twin in twins} == {0}
-    assert client.snapshot()["total_ops"] == 100 * THREADS
-
-
-def test_4_a_put_under_way_survives_a_clear_that_does_not_name_its_keys() -> None:
-    store = Store()
-    client = MetricsDataPlaneClient(store)
-    store.before_return = lambda: in_threads(lambda: client.clear_samples(None, "p"))
-    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
-    assert client.bytes_outstanding_by_partition() == {"p": 4}
+    first, second, outstanding, foreign = RACES[race]
+    put(client, old=2)
+    store.before_return = lambda: in_threads(lambda: second(client))
+    first(client)
+    assert client.bytes_outstanding_by_partition() == {"p": outstanding}
+    assert client.snapshot()["foreign_clears"] == foreign
 
 
 @pytest.mark.parametrize("op", ["put", "clear", "register"])
-def test_4_a_call_that_failed_keeps_no_key_of_its_own_nor_of_later_ones(op: str) -> None:
+def test_call_that_failed_stores_no_key_of_its_own_nor_of_later_ones(op: str) -> None:
     class Key:
         pass
 
@@ -178,39 +167,6 @@ def test_4_a_call_that_failed_keeps_no_key_of_its_own_nor_of_later_ones(op: str)
     store.calls.clear()
     gc.collect()
     assert kept() is None
-
-
-def test_4_producers_and_consumers_at_full_speed_end_with_the_truth() -> None:
-    """Consumers take keys off the store itself, so they are often ahead of the producers' accounting."""
-    ready: SimpleQueue[tuple[str, list[str]] | None] = SimpleQueue()
-
-    class Announcing(Store):
-        def _called(self, *call: Any) -> Any:
-            if call[0] == "put":
-                ready.put((call[2], [key for key in call[1] if not key.endswith("-keep")]))
-
-    store = Announcing()
-    client = MetricsDataPlaneClient(store)
-
-    def produce(thread: int) -> None:
-        for step in range(60):
-            ids = [f"{thread}-{step}-{suffix}" for suffix in ("0", "1", "keep")]
-            client.put_samples(ids, f"p{step % 3}", fields=SizedRows({"x": 1}, {"x": 50}, {"x": 7}))
-
-    def consume() -> None:
-        while (claimed := ready.get()) is not None:
-            client.clear_samples(claimed[1], claimed[0])
-
-    consumers = [threading.Thread(target=consume) for _ in range(THREADS // 2)]
-    for consumer in consumers:
-        consumer.start()
-    in_threads(*[partial(produce, thread) for thread in range(THREADS // 2)])
-    for _ in consumers:
-        ready.put(None)
-    for consumer in consumers:
-        consumer.join()
-    assert_true_to(store, client)
-    assert client.snapshot()["bytes_outstanding"] == THREADS // 2 * 60 * 7
 
 
 def test_finalizer_that_uses_the_client_is_counted_and_never_hangs() -> None:
@@ -267,7 +223,7 @@ def test_partition_cleared_by_a_finalizer_is_cleared_after_the_put() -> None:
     assert (client.bytes_outstanding_by_partition(), snapshot["measure_errors"]) == ({}, 0)
 
 
-def test_an_event_is_told_outside_the_lock() -> None:
+def test_event_is_reported_outside_the_lock() -> None:
     """A callback that waits for another thread's call must not wait for ever."""
     store = Store()
     client: MetricsDataPlaneClient

@@ -1,53 +1,54 @@
-"""What the export asks of W&B, rule by rule."""
+"""What the export asks of W&B: what the tracker's own exporter asks, but for what is listed, and safely."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import pickle
-import sys
 import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from stormlog import wandb_integration as stormlog  # type: ignore[import-untyped]
 
+from fleetgauge import gpu_memory
 from fleetgauge.gpu_memory import (
     SessionSummary,
     WandbExportConfig,
+    event_int_value,
+    event_timestamp_seconds,
+    event_value,
     export_tracking_run_to_wandb,
+    load_recording,
+    sample_timeline_rows,
     session_slug,
-    tracking_metrics,
+    tracking_timeline_rows,
 )
 from fleetgauge.gpu_memory.wandb_export import attribution_page
 
 Calls = list[tuple[Any, ...]]  # whatever W&B was given
-SESSION = SessionSummary(
-    "0123456789ab", "completed", job_id="job-7", rank=1, local_rank=1, world_size=2, source="t"
-)
-EVENTS = [
+
+# What differs for every session, by name, and why.
+ALWAYS = {
+    "define_metric": "the rows have a step of their own, so that they do not run along the steps of the job",
+    "stormlog_tracking_dashboard": "the page has a time axis, aligned series, the capacity and the alerts",
+}
+SESSION = SessionSummary("0123456789ab", "completed", job_id="job-7", rank=1, local_rank=1, world_size=2)
+EVENTS: list[dict[str, Any]] = [
     {"timestamp": 10.0, "event_type": "start"},
     {"timestamp": 11.0, "memory_allocated": 4, "memory_reserved": 6, "device_total": 8, "rank": 1},
-    {
-        "timestamp": 12.5,
-        "event_type": "warning",
-        "memory_allocated": 5,
-        "context": "c",
-        "job_id": "j",
-        "rank": 1,
-    },
+    {"timestamp": 12.5, "type": "warning", "memory_allocated": 5, "context": "c", "job_id": "j", "rank": 1},
     {"event_type": "error", "memory_change": -2},
 ]
 
 
 def export(config: WandbExportConfig | None = None, **options: Any) -> None:
-    given: dict[str, Any] = {
-        "command_name": "track",
-        "session_summary": SESSION,
-        "stats": {},
-        "events": EVENTS,
-    } | options
+    given = {"command_name": "track", "session_summary": SESSION, "stats": {}, "events": EVENTS, **options}
     export_tracking_run_to_wandb(config or WandbExportConfig(enabled=True), **given)
 
 
@@ -64,32 +65,230 @@ def artifacts(calls: Calls) -> dict[str, list[Any]]:
     return {call[2]: [call[1], *call[3:]] for call in calls if call[0] == "artifact"}
 
 
-def test_a_mode_that_wandb_does_not_know_is_refused() -> None:
+def both(calls: Calls, **given: Any) -> tuple[Calls, Calls]:
+    """What the tracker's exporter asks of W&B, and what ours does."""
+    options = given.pop("options", {})
+    common = {"command_name": "track", "session_summary": None, "stats": {}, "events": []} | given
+    stormlog.export_tracking_run_to_wandb(stormlog.WandbExportConfig(enabled=True, **options), **common)
+    theirs = list(calls)
+    calls.clear()
+    export_tracking_run_to_wandb(WandbExportConfig(enabled=True, **options), **common)
+    return theirs, list(calls)
+
+
+def comparable(calls: Calls) -> list[str]:
+    """The calls but for what always differs; as text, where not-a-number equals itself."""
+    return [
+        repr(call)
+        for call in calls
+        if call[0] != "define_metric" and not (call[0] == "log" and ALWAYS.keys() & call[1].keys())
+    ]
+
+
+def records(sink: Path) -> list[dict[str, Any]]:
+    lines = [line for part in sorted(sink.glob("*.jsonl")) for line in part.read_text().splitlines(True)]
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def in_memory(record: dict[str, Any]) -> SimpleNamespace:
+    """An event as the tracker hands it over before it is written."""
+    return SimpleNamespace(
+        timestamp=record["timestamp_ns"] / 1e9,
+        memory_allocated=record["allocator_allocated_bytes"],
+        memory_reserved=record["allocator_reserved_bytes"],
+        memory_change=record["allocator_change_bytes"],
+        device_used=record["device_used_bytes"],
+        device_total=record["device_total_bytes"],
+        **{name: record[name] for name in ("event_type", "context", "job_id", "rank")},
+    )
+
+
+@pytest.mark.parametrize("sink", ["gpu-sink", "cpu-sink", "torn-running-sink"])
+@pytest.mark.parametrize("shape", [dict, in_memory])
+def test_a_real_session_is_exported_as_the_tracker_does(
+    sink: str, shape: Callable[[Any], object], samples: Path, wandb: ModuleType, calls: Calls
+) -> None:
+    stats = json.loads((samples / "gpu-stats.json").read_text())
+    [*_, session] = load_recording(samples / sink).sessions
+    events = [shape(record) for record in records(samples / sink)]
+    theirs, ours = both(calls, session_summary=session.summary, stats=stats, events=events)
+    assert comparable(theirs) == comparable(ours)
+    assert len(elapsed(ours)) == {"gpu-sink": 203, "cpu-sink": 186, "torn-running-sink": 167}[sink]
+    assert {call[0] for call in ours} - {call[0] for call in theirs} == {"define_metric"}
+
+
+PATHS = ("output_path", "telemetry_sink_dir", "oom_dump_path", "attribution_bundle_dir")
+ALL = {"log_artifacts": True, "log_attribution": True}
+WORDS = {"backend": "cuda", "collector_last_error": "e", "session_status": "running", "peak_memory": True}
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "paths"),
+    [
+        ({}, {"session_summary": SESSION, "events": EVENTS, "stats": WORDS}, ()),
+        ({}, {"session_summary": SessionSummary("s", "running"), "events": EVENTS[-1:]}, ()),
+        ({}, {"events": [{"timestamp": 1.0, "memory_reserved": 3}]}, ()),
+        ({}, {"events": [{"timestamp": 1.0}], "stats": dict.fromkeys(WORDS)}, ()),
+        ({}, {"events": [{"timestamp": at, "type": "peak"} for at in range(249)] + EVENTS[-1:] * 2}, ()),
+        ({"log_tables": False}, {"events": EVENTS}, PATHS),
+        ({"entity": "e", "run_name": "n", "group": "g", "job_type": "t"}, {"session_summary": SESSION}, ()),
+        ({"project": "p", "mode": "offline", "run_id": "r"} | ALL, {"events": EVENTS}, PATHS),
+        (ALL, {"session_summary": SESSION, "events": EVENTS}, PATHS[:3]),
+        ({"log_artifacts": True}, {"events": EVENTS}, PATHS),
+        ({"log_attribution": True}, {"events": EVENTS}, PATHS[1:]),
+    ],
+)
+def test_any_session_is_exported_as_the_tracker_does(
+    options: dict[str, Any],
+    given: dict[str, Any],
+    paths: tuple[str, ...],
+    wandb: ModuleType,
+    calls: Calls,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "output_path").touch()
+    for name in PATHS[1:]:
+        (tmp_path / name).mkdir()
+    storages = [
+        {"names": ["w"], "storage_ptr": 1, "tensors": [{"size_bytes": n, "shape": [n], "dtype": "f"}]}
+        for n in range(300)
+    ]
+    for name in PATHS[2:]:
+        (tmp_path / name / "cuda_tensor_attribution.json").write_text(
+            json.dumps({"attributed_storage_pointers": storages})
+        )
+        (tmp_path / name / "cuda_native_debug_metadata.json").write_text('{"history_recorded": true}')
+    existing = {name: tmp_path / (name if name in paths else "missing") for name in PATHS}
+    theirs, ours = both(calls, options=options, **given, **existing)
+    assert comparable(theirs) == comparable(ours)
+    assert ours[-1] == ("finish",)
+
+
+def elapsed(calls: Calls) -> list[float]:
+    name = "stormlog_timeline_elapsed_seconds"
+    return [call[1][name] for call in calls if call[0] == "log" and name in call[1]]
+
+
+MANY_ALERTS = [
+    {"timestamp": number / 100, "type": "warning" if number >= 700 else "sample"} for number in range(960)
+]
+
+
+class Difference(NamedTuple):
+    """A named difference: why, what shows it, and what each exporter makes of it."""
+
+    reason: str
+    given: dict[str, Any]
+    look: Callable[[Calls], object]
+    theirs: object
+    ours: object
+
+
+DIFFERENCES = {
+    "many alerts": Difference(
+        "more than 250 alerts must not erase the start of the chart",
+        {"events": MANY_ALERTS},
+        lambda calls: (elapsed(calls)[0], elapsed(calls)[-1]),
+        (7.1, 9.59),
+        (0.0, 9.59),
+    ),
+    "unsorted events": Difference(
+        "time does not run backwards",
+        {"events": [{"timestamp": 5.0}, {"timestamp": 4.0}, {"timestamp": 6.0}]},
+        elapsed,
+        [0.0, -1.0, 1.0],
+        [0.0, 1.0, 2.0],
+    ),
+    "a time that is not a number": Difference(
+        "such an event has no place on a time axis",
+        {"events": [{"timestamp": 5.0}, {"timestamp": math.nan}]},
+        lambda calls: [repr(seconds) for seconds in elapsed(calls)],
+        ["0.0", "nan"],
+        ["0.0"],
+    ),
+    "a statistic that is not a number": Difference(
+        "W&B keeps such a value as a text",
+        {"stats": {"peak_memory": math.nan, "total_events": 4}},
+        lambda calls: sorted(summary(calls))[1:],
+        ["stormlog_peak_memory_bytes", "stormlog_total_events"],
+        ["stormlog_total_events"],
+    ),
+    "a long session name": Difference(
+        "W&B refuses artifact names of more than 128 characters",
+        {
+            "session_summary": SessionSummary("x" * 300, "running"),
+            "events": [{"timestamp": 1.0}],
+            "options": {"log_artifacts": True},
+        },
+        lambda calls: max(len(call[1]) for call in calls if call[0] == "artifact"),
+        328,
+        128,
+    ),
+    "a context that is not a text": Difference(
+        "a table column of two types is refused by W&B",
+        {"events": [{"timestamp": 1.0, "context": {"a": 1}}, {"timestamp": 2.0, "context": "b"}]},
+        lambda calls: [row[8] for row in logged(calls)["stormlog_memory_timeline_table"][2]],
+        [{"a": 1}, "b"],
+        ["{'a': 1}", "b"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_what_is_better_is_better_for_a_reason(
+    name: str, wandb: ModuleType, calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    difference = DIFFERENCES[name]
+    theirs, ours = both(calls, **difference.given)
+    assert difference.look(theirs) == difference.theirs
+    assert difference.look(ours) == difference.ours
+
+
+def test_configuration_is_the_trackers_and_an_unknown_mode_refused() -> None:
+    assert asdict(WandbExportConfig()) == asdict(stormlog.WandbExportConfig())
     for mode in ("online", "offline", None):
         assert WandbExportConfig(mode=mode).mode == mode
     with pytest.raises(ValueError, match="must be 'online', 'offline' or None, not 'shared'"):
         WandbExportConfig(mode="shared")
 
 
+def test_the_trackers_own_functions_ask_the_same_of_w_and_b(
+    samples: Path, wandb: ModuleType, calls: Calls
+) -> None:
+    events = records(samples / "gpu-sink")
+    tracking = importlib.import_module("stormlog._wandb.tracking")
+    for ours, theirs in (
+        (event_timestamp_seconds, tracking.event_timestamp_seconds),
+        (lambda event: event_value(event, "context"), lambda event: tracking.event_value(event, "context")),
+        (
+            lambda event: event_int_value(event, "memory_allocated", "allocator_allocated_bytes"),
+            lambda event: tracking.event_int_value(event, "memory_allocated", "allocator_allocated_bytes"),
+        ),
+    ):
+        assert [ours(event) for event in events] == [theirs(event) for event in events]
+    rows = sample_timeline_rows(tracking_timeline_rows(events))
+    run = wandb.init(project="p")
+    asked = []
+    for module in (tracking, gpu_memory):
+        calls.clear()
+        module.log_alerts_table(wandb, run, events[:200])
+        module.log_tracking_time_series(run, rows)
+        options = {"session_slug": "s", "dashboard_root": None, "allow_artifact_logging": False}
+        assert module.log_tracking_visualizations(wandb, run, rows, **options) == {}
+        asked.append(comparable(calls))
+    assert asked[0] == asked[1]
+    assert len(asked[0]) > len(rows)
+    calls.clear()
+    assert gpu_memory.log_tracking_visualizations(wandb, run, rows, session_slug="s") == {}
+    assert "artifact" not in {call[0] for call in calls}
+
+
 def test_disabled_neither_imports_nor_calls_nor_reads(wandb: ModuleType, calls: Calls) -> None:
     export(WandbExportConfig(), events=(pytest.fail("events were read") for _ in (1,)))
     assert calls == []
-
-
-def test_enabled_without_wandb_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(ImportError, match=r"pip install 'fleetgauge\[wandb\]'"):
-        export()
-
-
-def test_a_wandb_that_lacks_something_itself_says_what(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "wandb.py").write_text("import something_wandb_needs")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "wandb", raising=False)
-    with pytest.raises(ModuleNotFoundError, match="something_wandb_needs"):
-        export()
 
 
 def test_an_active_run_is_used_and_left_open(
@@ -124,31 +323,6 @@ def test_events_that_cannot_be_read_start_no_run(wandb: ModuleType, calls: Calls
     assert calls == []
 
 
-def test_only_finite_numbers_are_statistics() -> None:
-    odd = {
-        "peak_memory": "4",
-        "total_events": None,
-        "alert_count": math.nan,
-        "pruned_bytes": math.inf,
-        "rollover_count": 1j,
-    }
-    assert tracking_metrics(
-        odd | {"total_allocations": True, "total_deallocations": 0, "peak_memory": 10**400}
-    ) == {
-        "stormlog_total_allocations": True,
-        "stormlog_total_deallocations": 0,
-        "stormlog_peak_memory_bytes": 10**400,
-    }
-
-
-def test_a_run_too_old_to_define_a_step_is_exported_all_the_same(
-    wandb: ModuleType, run: SimpleNamespace, calls: Calls
-) -> None:
-    del run.define_metric
-    export()
-    assert "stormlog_timeline_allocated_bytes" in logged(calls)
-
-
 def test_the_page_is_never_left_in_the_sink_nor_in_a_temporary_directory(
     wandb: ModuleType, calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,19 +340,16 @@ def test_the_page_is_never_left_in_the_sink_nor_in_a_temporary_directory(
     assert (Path(used).parent.parent, name) == (temporary, "stormlog_tracking_dashboard.html")
 
 
-@pytest.mark.parametrize(
-    ("session_id", "slug"),
-    [
-        ("a b/c", "a-b-c"),
-        ("é", "-"),
-        ("", "session"),
-        ("x" * 100, "x" * 100),
-        ("x" * 101, "x" * 91 + "-c675a2e6"),
-    ],
-)
-def test_a_slug_is_safe_short_and_still_its_sessions_own(session_id: str, slug: str) -> None:
-    assert session_slug(SessionSummary(session_id, "running")) == slug
-    assert len(slug) <= 100
+def test_slug_is_safe_short_and_still_its_sessions_own() -> None:
+    slugs = {
+        "a b/c": "a-b-c",
+        "é": "-",
+        "": "session",
+        "x" * 100: "x" * 100,
+        "x" * 101: "x" * 91 + "-c675a2e6",
+    }
+    for session_id, slug in slugs.items():
+        assert session_slug(SessionSummary(session_id, "running")) == slug
     assert session_slug(None) == "session"
 
 

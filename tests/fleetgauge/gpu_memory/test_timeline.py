@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from stormlog._wandb import tracking  # type: ignore[import-untyped]
 
@@ -25,38 +25,16 @@ def kinds_of(rows: list[TimelineRow]) -> Counter[str]:
     return Counter(row["event_type"] for row in rows)
 
 
-def test_a_row_holds_what_was_measured_and_what_follows_from_it() -> None:
-    [first, second] = tracking_timeline_rows(
-        [
-            {
-                "timestamp": 5.0,
-                "memory_allocated": 3,
-                "memory_reserved": 8,
-                "device_total": 16,
-                "context": "c",
-                "rank": 2,
-            },
-            {"timestamp": 6.5, "type": "peak", "memory_change": -1},
-        ]
+def test_row_has_what_was_measured_and_what_follows_from_it() -> None:
+    measured = {"memory_allocated": 3, "memory_reserved": 8, "device_total": 16, "context": "c", "rank": 2}
+    rows = tracking_timeline_rows(
+        [{"timestamp": 5.0} | measured, {"timestamp": 6.5, "type": "peak", "memory_change": -1}]
     )
-    assert first == {
-        "sample_index": 0,
-        "elapsed_seconds": 0.0,
-        "event_type": "sample",
-        "allocated_bytes": 3,
-        "reserved_bytes": 8,
-        "change_bytes": None,
-        "device_used_bytes": 8,
-        "utilization_percent": 50.0,
-        "context": "c",
-        "rank": 2,
-    }
-    assert (second["sample_index"], second["elapsed_seconds"], second["event_type"]) == (1, 1.5, "peak")
-    assert (second["change_bytes"], second["allocated_bytes"], second["utilization_percent"]) == (
-        -1,
-        None,
-        None,
-    )
+    assert [list(row.values()) for row in rows] == [
+        [0, 0.0, "sample", 3, 8, None, 8, 50.0, "c", 2],
+        [1, 1.5, "peak", None, None, -1, None, None, None, None],
+    ]
+    assert list(rows[0]) == list(TimelineRow.__annotations__)
 
 
 def test_rows_are_in_order_of_time_and_all_have_one() -> None:
@@ -66,11 +44,11 @@ def test_rows_are_in_order_of_time_and_all_have_one() -> None:
     assert tracking_timeline_rows([]) == []
 
 
-@given(st.integers(0, 5000), st.sets(st.integers(0, 4999), max_size=248))
-def test_rows_are_those_of_the_trackers_exporter(count: int, alerts: set[int]) -> None:
+@given(st.integers(0, 1500), st.sets(st.integers(0, 1499), max_size=248))
+def test_rows_are_those_of_the_trackers_exporter_in_whatever_order(count: int, alerts: set[int]) -> None:
     given = events(["warning" if number in alerts else "sample" for number in range(count)])
     assert tracking_timeline_rows(given) == tracking.tracking_timeline_rows(given)
-    assert tracking_timeline_rows(iter(given)) == tracking_timeline_rows(given)
+    assert tracking_timeline_rows(reversed(given)) == tracking_timeline_rows(given)
 
 
 def test_249_alerts_and_the_last_row_still_leave_the_start() -> None:
@@ -95,6 +73,7 @@ def test_room_that_samples_leave_goes_to_alerts(samples: int, first: list[int], 
     assert (alerts[:4], alerts[-4:]) == (first, last)
 
 
+@example(["peak"] + ["critical"] * 300)
 @given(st.lists(st.sampled_from(["sample", "peak", "warning", "critical"]), max_size=900))
 def test_sampling_keeps_order_ends_and_bound(kinds: list[str]) -> None:
     [blank] = tracking_timeline_rows([{"timestamp": 0.0}])
@@ -112,10 +91,3 @@ def test_sampling_keeps_order_ends_and_bound(kinds: list[str]) -> None:
         assert sum(row["event_type"] in ALERT_TYPES for row in rows) == alerts
     else:
         assert sum(row["event_type"] in ALERT_TYPES for row in rows) >= 148
-
-
-@given(st.permutations(range(400)))
-def test_events_in_any_order_give_the_rows_of_time_order(order: list[int]) -> None:
-    shuffled = [{"timestamp": float(at), "memory_allocated": at} for at in order]
-    ordered = [{"timestamp": float(at), "memory_allocated": at} for at in range(400)]
-    assert tracking_timeline_rows(shuffled) == tracking_timeline_rows(ordered)

@@ -33,18 +33,12 @@ def test_a_line_is_drawn_from_left_to_right_and_broken_at_gaps() -> None:
     assert drawing("area fill-a", Line("A", "a", points)) == []
 
 
-def test_a_line_without_a_value_is_neither_drawn_nor_named() -> None:
-    chart = draw_chart(
-        UNIT, UNIT, [Line("Nothing", "a", [(1, None)]), Line("Empty", "b", [])], (), (), "text"
-    )
-    assert "Nothing" not in chart
-    assert "Empty" not in chart
-
-
-def test_a_value_alone_between_gaps_may_be_a_dot() -> None:
+def test_value_alone_may_be_a_dot_and_a_line_without_values_is_not_named() -> None:
     points = [(0, 0), (1, 0), (5, None), (6, 5), (7, None), (8, 10), (9, 10)]
     assert drawing("dots a", Line("A", "a", points, dots=True)) == ["M600.0 500.0h0"]
     assert drawing("dots a", Line("A", "a", points)) == []
+    lines = [Line("Nothing", "a", [(1, None)]), Line("Empty", "b", [])]
+    assert not re.search("Nothing|Empty", draw_chart(UNIT, UNIT, lines, (), (), "text"))
 
 
 def test_a_page_may_say_itself_what_the_lines_are() -> None:
@@ -53,13 +47,6 @@ def test_a_page_may_say_itself_what_the_lines_are() -> None:
     bare = draw_chart(UNIT, UNIT, lines, (), (), "text", legend=False)
     assert '<path class="line a"' in bare
     assert "figcaption" not in bare
-
-
-def test_each_shape_has_its_own_key() -> None:
-    keys = [
-        re.findall('<path class="([^"]*)" d="([^"]*)"', draw_key(shape, "a")) for shape in ("mark", "limit")
-    ]
-    assert keys == [[("mark a", "M13 6.5h0")], [("limit a", "M1 6.5H25")]]
 
 
 def test_points_are_encoded_as_differences_and_short_numbers() -> None:
@@ -88,7 +75,6 @@ def test_marks_and_limits_are_placed_named_and_kept_inside() -> None:
     [
         (0, ["0 B", "0.5 B", "1 B"]),
         (16 * 2**30, ["0 GiB", "5 GiB", "10 GiB", "15 GiB"]),
-        (300 * 2**20, ["0 MiB", "100 MiB", "200 MiB", "300 MiB"]),
         (2**20, ["0 MiB", "0.5 MiB", "1 MiB"]),
         (2**70, ["0 EiB", "500 EiB", "1000 EiB"]),
     ],
@@ -101,11 +87,9 @@ def test_bytes_have_round_labels_in_one_unit(high: int, labels: list[str]) -> No
     ("seconds", "labels"),
     [
         (0, ["0 ms", "200 ms", "400 ms", "600 ms", "800 ms", "1000 ms"]),
-        (3.07, ["0 s", "0.5 s", "1 s", "1.5 s", "2 s", "2.5 s", "3 s"]),
         (9, ["0 s", "1 s", "2 s", "3 s", "4 s", "5 s", "6 s", "7 s", "8 s", "9 s"]),
         (119, ["0 s", "20 s", "40 s", "60 s", "80 s", "100 s"]),
         (120, ["0 min", "0.5 min", "1 min", "1.5 min", "2 min"]),
-        (3 * 86400, ["0 d", "0.5 d", "1 d", "1.5 d", "2 d", "2.5 d", "3 d"]),
         (1e-9, ["0 ms", "2e-07 ms", "4e-07 ms", "6e-07 ms", "8e-07 ms", "1e-06 ms"]),
     ],
 )
@@ -126,35 +110,11 @@ def test_labels_are_few_even_and_within_the_axis(high: float) -> None:
         assert all(0 <= axis.share(value) <= 1 for value in values)
 
 
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (None, "unknown"),
-        (0, "0 B"),
-        (1023, "1,023 B"),
-        (1024, "1.00 KiB"),
-        (-172 * 2**20, "-172.00 MiB"),
-        (6971635275, "6.49 GiB"),
-        (2**80, "1,048,576.00 EiB"),
-    ],
-)
-def test_bytes_are_for_a_person(size: int | None, text: str) -> None:
-    assert format_bytes(size) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (None, "unknown"),
-        (0.0, "0.00 s"),
-        (59.994, "59.99 s"),
-        (60, "1 min"),
-        (61.4, "1 min 1 s"),
-        (3600, "1 h"),
-        (7260, "2 h 1 min"),
-        (90000, "1 d 1 h"),
-        (1e9, "11,574 d 1 h"),
-    ],
-)
-def test_durations_are_for_a_person(seconds: float | None, text: str) -> None:
-    assert format_duration(seconds) == text
+def test_bytes_and_durations_are_for_a_person() -> None:
+    sizes = {None: "unknown", 0: "0 B", 1023: "1,023 B", 1024: "1.00 KiB", -172 * 2**20: "-172.00 MiB"}
+    for size, text in (sizes | {6971635275: "6.49 GiB", 2**80: "1,048,576.00 EiB"}).items():
+        assert format_bytes(size) == text
+    durations = {None: "unknown", 0.0: "0.00 s", 59.994: "59.99 s", 60: "1 min", 61.4: "1 min 1 s"}
+    durations |= {3600: "1 h", 7260: "2 h 1 min", 90000: "1 d 1 h", 1e9: "11,574 d 1 h"}
+    for seconds, text in durations.items():
+        assert format_duration(seconds) == text

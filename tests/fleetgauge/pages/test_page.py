@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from fleetgauge.pages.page import file_of, name_span, render_document, render_table
 
 
@@ -17,6 +15,7 @@ def test_only_a_page_with_a_script_forbids_every_other() -> None:
         '<meta name="color-scheme" content="light dark">'
         "<title>a &lt; b</title><style>p{}</style></head><body><main><p>c</p></main></body></html>\n"
     )
+    assert render_document("a < b", "p{}", "<p>c</p>") == plain
     assert file.count('<meta http-equiv="Content-Security-Policy" content="default-src') == 1
     assert file.count("<script>") == 1
 
@@ -32,18 +31,10 @@ def test_a_table_has_the_class_it_is_given_and_else_none() -> None:
     assert render_table(rows) == f"<table>{body}"
 
 
-@pytest.mark.parametrize(
-    ("since", "until", "named"),
-    [
-        ("2026-11-14 00:00", "2026-11-14 06:00", "2026-11-14 00:00 to 06:00 UTC"),
-        ("2026-11-14 00:00", "2026-11-15 00:00", "2026-11-14 00:00 to 2026-11-15 00:00 UTC"),
-    ],
-)
-def test_a_day_that_both_ends_have_is_said_once(since: str, until: str, named: str) -> None:
-    assert name_span(since, until) == named
-
-
-def test_page_in_a_directory_is_named_by_its_title(tmp_path: Path) -> None:
+def test_page_is_named_by_its_title_and_a_day_of_both_ends_is_written_once(tmp_path: Path) -> None:
     assert file_of(tmp_path, "GPU memory of a/b: all.") == tmp_path / "GPU-memory-of-a-b-all.html"
     assert file_of(tmp_path, "x" * 200) == tmp_path / f"{'x' * 150}.html"
     assert file_of(tmp_path / "page", "title") == tmp_path / "page"
+    since = "2026-11-14 00:00"
+    assert name_span(since, "2026-11-14 06:00") == "2026-11-14 00:00 to 06:00 UTC"
+    assert name_span(since, "2026-11-15 00:00") == "2026-11-14 00:00 to 2026-11-15 00:00 UTC"

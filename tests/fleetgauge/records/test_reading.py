@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -46,18 +47,14 @@ def test_a_path_may_be_a_file_a_directory_or_a_pattern(tmp_path: Path) -> None:
     assert resolve_path("{run_id}", kind="k", run_id="r" * 101) == Path("r" * 100)
 
 
-@pytest.mark.parametrize(
-    ("path", "told"),
-    [
-        ("s3://bucket/x", "upload closed files instead"),
-        ("x/{run_hash}.jsonl", "{run_hash} is not known here"),
-        ("x/{host}.jsonl", "{host} is not one of {run_hash}, {run_id}"),
-        ("x/{}.jsonl", "{} is not one of"),
-        ("", "is not a path"),
-        ("a\0b", "is not a path"),
-    ],
-)
-def test_a_path_that_can_never_work_is_refused_with_the_reason(path: str, told: str) -> None:
-    with pytest.raises(ValueError) as refused:
-        resolve_path(path, kind="xenna", run_id="r1")
-    assert told in str(refused.value)
+def test_path_that_can_never_work_is_refused_with_the_reason() -> None:
+    for path, reason in {
+        "s3://bucket/x": "upload closed files instead",
+        "x/{run_hash}.jsonl": "{run_hash} is not known here",
+        "x/{host}.jsonl": "{host} is not one of {run_hash}, {run_id}",
+        "x/{}.jsonl": "{} is not one of",
+        "": "is not a path",
+        "a\0b": "is not a path",
+    }.items():
+        with pytest.raises(ValueError, match=re.escape(reason)):
+            resolve_path(path, kind="xenna", run_id="r1")

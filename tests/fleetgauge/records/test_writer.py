@@ -64,42 +64,24 @@ def test_a_record_has_the_envelope_and_the_body_of_its_kind(tmp_path: Path) -> N
         {**common, "event": "end", "seq": 1, "timestamp": 20.0, "status": "ok"},
     ]
     assert writer.dropped == 0
-
-
-def test_job_and_rank_are_left_out_where_they_are_not_known(tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
         writer.write("stats", {})
     (record,) = read(tmp_path / "a.jsonl")
     assert list(record) == ["schema_version", "kind", "event", "run_id", "seq", "timestamp", "host", "pid"]
-    assert record["run_id"] == writer.run_id
-    assert len(writer.run_id) == 32
+    assert (record["run_id"], len(writer.run_id)) == (writer.run_id, 32)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_configuration_that_cannot_work_is_refused_when_built(tmp_path: Path) -> None:
+    refused: list[dict[str, Any]] = [
         {"run_id": ""},
         {"run_id": "x" * 201},
         {"run_id": "a\nb"},
         {"queue_size": 0},
-        {"rotate_bytes": 0},
-        {"rotate_after": 0},
-        {"rotate_after": math.nan},
-    ],
-)
-def test_a_configuration_that_cannot_work_is_refused_when_built(
-    tmp_path: Path, options: dict[str, Any]
-) -> None:
-    with pytest.raises(ValueError):
-        RecordWriter(tmp_path, "k", **options)
-    with pytest.raises(ValueError):
-        RecordWriter(tmp_path, "")
-
-
-def test_a_record_whose_time_is_no_number_is_not_written(tmp_path: Path) -> None:
-    with RecordWriter(tmp_path / "a.jsonl", "k", clock=iter([math.nan, 2.0]).__next__) as writer:
-        assert [writer.write("stats", {}) for _ in range(2)] == [True, True]
-    assert ([one["timestamp"] for one in read(tmp_path / "a.jsonl")], writer.dropped) == ([2.0], 1)
+    ]
+    refused += [{"rotate_bytes": 0}, {"rotate_after": 0}, {"rotate_after": math.nan}, {"kind": ""}]
+    for options in refused:
+        with pytest.raises(ValueError):
+            RecordWriter(tmp_path, **({"kind": "k"} | options))
 
 
 def test_values_that_json_cannot_hold_cost_themselves() -> None:
@@ -182,43 +164,29 @@ def test_whatever_a_host_hands_over_becomes_strict_json(body: object) -> None:
     assert json.loads(text) == json_ready(body)
 
 
-def test_each_record_is_one_write_that_ends_in_a_newline(
+def test_record_is_one_write_and_the_end_record_and_closing_are_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[bytes] = []
-    write = os.write
+    write, sync = os.write, os.fsync
 
     def note(descriptor: int, text: bytes) -> int:
         written.append(text)
         return write(descriptor, text)
 
-    monkeypatch.setattr(os, "write", note)
-    with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
-        for number in range(3):
-            writer.write("stats", {"n": number, "text": "line\nbreak"})
-    assert [text.count(b"\n") for text in written] == [1, 1, 1]
-    assert [json.loads(text)["n"] for text in written] == [0, 1, 2]
-    assert all(text.endswith(b"\n") for text in written)
-
-
-def test_the_end_record_and_closing_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[str] = []
-    write, sync = os.write, os.fsync
-
-    def note_write(descriptor: int, text: bytes) -> int:
-        events.append("write")
-        return write(descriptor, text)
-
     def note_sync(descriptor: int) -> None:
-        events.append("sync")
+        written.append(b"sync")
         sync(descriptor)
 
-    monkeypatch.setattr(os, "write", note_write)
+    monkeypatch.setattr(os, "write", note)
     monkeypatch.setattr(os, "fsync", note_sync)
     with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
-        writer.write("stats", {})
-        writer.write("end", {})
-    assert events == ["write", "write", "sync", "sync"]
+        writer.write("stats", {"n": 0, "text": "line\nbreak"})
+        writer.write("end", {"n": 1})
+    first, second, *synced = written
+    assert synced == [b"sync", b"sync"]
+    for number, text in enumerate((first, second)):
+        assert (json.loads(text)["n"], text.count(b"\n"), text[-1:]) == (number, 1, b"\n")
 
 
 def test_a_disk_that_cannot_sync_is_one_warning_and_no_lost_record(
@@ -237,54 +205,31 @@ def test_a_disk_that_cannot_sync_is_one_warning_and_no_lost_record(
     assert warning.getMessage().endswith("may be incomplete on disk: [Errno 5] Input/output error")
 
 
-def test_a_file_that_would_grow_too_large_is_renamed_first(tmp_path: Path) -> None:
-    file = AppendFile(tmp_path / "a.jsonl", "a", rotate_bytes=20)
-    for text in (
-        b"first....\n",
-        b"second...\n",
-        b"third....\n",
-        b"longer than the limit itself\n",
-        b"fifth\n",
-    ):
-        file.append(text)
+def test_file_that_would_grow_too_large_or_is_old_is_renamed_first(tmp_path: Path) -> None:
+    (tmp_path / "a.000002.jsonl").write_bytes(b"someone else's\n")
+    file = AppendFile(tmp_path / "a.jsonl", "a", rotate_bytes=20, rotate_after=60)
+    lines = (b"first....\n", b"second...\n", b"third....\n", b"longer than the limit itself\n", b"4\n")
+    for line in lines:
+        file.append(line, 100)
+    for at, line in ((159.9, b"5\n"), (160, b"6\n"), (219, b"7\n"), (500, b"8\n")):
+        file.append(line, at)
     file.close()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
         "a.000001.jsonl": b"first....\nsecond...\n",
-        "a.000002.jsonl": b"third....\n",
-        "a.000003.jsonl": b"longer than the limit itself\n",
-        "a.jsonl": b"fifth\n",
+        "a.000002.jsonl": b"someone else's\n",
+        "a.000003.jsonl": b"third....\n",
+        "a.000004.jsonl": b"longer than the limit itself\n",
+        "a.000005.jsonl": b"4\n5\n",
+        "a.000006.jsonl": b"6\n7\n",
+        "a.jsonl": b"8\n",
     }
-
-
-def test_file_is_renamed_once_it_is_old(tmp_path: Path) -> None:
-    file = AppendFile(tmp_path / "a.jsonl", "a", 1000, rotate_after=60)
-    for at, text in ((100, b"1\n"), (159.9, b"2\n"), (160, b"3\n"), (219, b"4\n"), (500, b"5\n")):
-        file.append(text, at)
-    file.close()
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
-        "a.000001.jsonl": b"1\n2\n",
-        "a.000002.jsonl": b"3\n4\n",
-        "a.jsonl": b"5\n",
-    }
-
-
-def test_a_rotated_name_that_is_taken_is_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "a.000001.jsonl").write_bytes(b"someone else's\n")
-    file = AppendFile(tmp_path / "a.jsonl", "a", rotate_bytes=5)
-    file.append(b"first\n")
-    file.append(b"second\n")
-    file.close()
-    assert (tmp_path / "a.000001.jsonl").read_bytes() == b"someone else's\n"
-    assert (tmp_path / "a.000002.jsonl").read_bytes() == b"first\n"
 
 
 def test_writers_that_share_a_file_rotate_to_names_of_their_own(tmp_path: Path) -> None:
-    with RecordWriter(tmp_path / "a.jsonl", "k", run_id="r1", rotate_bytes=10) as writer:
-        writer.write("stats", {})
-        writer.write("stats", {})
-    with RecordWriter(tmp_path / "x-r2.jsonl", "k", run_id="r2", rotate_bytes=10) as writer:
-        writer.write("stats", {})
-        writer.write("stats", {})
+    for name, run_id in (("a", "r1"), ("x-r2", "r2")):
+        with RecordWriter(tmp_path / f"{name}.jsonl", "k", run_id=run_id, rotate_bytes=10) as writer:
+            writer.write("stats", {})
+            writer.write("stats", {})
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "a.jsonl",
         "a.r1.000001.jsonl",
@@ -366,7 +311,7 @@ def test_a_full_queue_drops_counts_and_says_so_once_while_the_host_goes_on(
     )
 
 
-def test_closing_gives_up_on_a_disk_that_hangs(
+def test_closing_gives_up_on_a_disk_that_hangs_and_later_records_are_lost(
     tmp_path: Path, gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer = RecordWriter(tmp_path / "a.jsonl", "k")
@@ -374,74 +319,43 @@ def test_closing_gives_up_on_a_disk_that_hangs(
     assert writer.close(timeout=0.01) is False
     assert "gave up waiting" in caplog.text
     gate.set()
-    assert writer.close() is True
-    assert len(read(tmp_path / "a.jsonl")) == 1
+    assert [writer.close(), writer.write("stats", {}), writer.close()] == [True, False, True]
+    assert (len(read(tmp_path / "a.jsonl")), writer.dropped) == (1, 1)
 
 
-def test_after_closing_a_record_is_counted_and_not_written(tmp_path: Path) -> None:
-    writer = RecordWriter(tmp_path / "a.jsonl", "k")
-    assert writer.close() is True
-    assert writer.write("stats", {}) is False
-    assert writer.dropped == 1
-    assert writer.close() is True
+def test_record_that_cannot_be_taken_or_written_costs_itself(tmp_path: Path) -> None:
+    def times() -> Iterator[float]:
+        yield math.nan
+        yield 2.0
+        raise OSError("no clock")
+
+    no_mapping: Any = 5
+    with RecordWriter(tmp_path / "a.jsonl", "k", clock=times().__next__) as writer:
+        assert [writer.write("stats", {}) for _ in range(3)] == [True, True, False]
+        assert writer.write("stats", no_mapping, 3.0) is False
+    assert ([one["timestamp"] for one in read(tmp_path / "a.jsonl")], writer.dropped) == ([2.0], 3)
 
 
-def test_a_body_that_is_no_mapping_and_a_clock_that_fails_do_not_raise(tmp_path: Path) -> None:
-    def broken() -> float:
-        raise OSError
-
-    body: Any = 5
-    with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
-        assert writer.write("stats", body) is False
-    with RecordWriter(tmp_path / "a.jsonl", "k", clock=broken) as other:
-        assert other.write("stats", {}) is False
-    assert (writer.dropped, other.dropped) == (1, 1)
-
-
-def test_many_threads_number_their_records_without_a_gap(tmp_path: Path) -> None:
-    with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
-        threads = [
-            threading.Thread(target=lambda: [writer.write("stats", {}) for _ in range(50)]) for _ in range(8)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert sorted(record["seq"] for record in read(tmp_path / "a.jsonl")) == list(range(400))
-
-
-def run(script: str, path: Path) -> str:
-    command = [sys.executable, "-W", "ignore", "-c", script, str(path)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def test_losses_of_many_threads_are_all_counted(tmp_path: Path) -> None:
-    writer = RecordWriter(tmp_path / "a.jsonl", "k")
-    writer.close()
-    with ThreadPoolExecutor(8) as pool:
+def test_many_threads_number_their_records_without_a_gap_and_count_losses(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "a.jsonl", "k") as writer, ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: [writer.write("stats", {}) for _ in range(50)], range(8)))
+        pool.submit(writer.close).result()
         list(pool.map(lambda _: [writer.write("stats", {}) for _ in range(200)], range(8)))
+    assert sorted(record["seq"] for record in read(tmp_path / "a.jsonl")) == list(range(400))
     assert writer.dropped == 1600
 
 
-def test_what_is_queued_is_written_when_the_host_just_ends(tmp_path: Path) -> None:
-    run(
-        "import sys; from fleetgauge.records import RecordWriter\n"
-        "writer = RecordWriter(sys.argv[1], 'k')\n"
-        "for _ in range(100): writer.write('stats', {})\n",
-        tmp_path / "a.jsonl",
-    )
-    assert len(read(tmp_path / "a.jsonl")) == 100
-
-
-def test_a_forked_child_writes_nothing_and_ends(tmp_path: Path) -> None:
-    said = run(
-        "import os, sys; from fleetgauge.records import RecordWriter\n"
-        "writer = RecordWriter(sys.argv[1], 'k')\n"
-        "child = os.fork()\n"
-        "taken = writer.write('stats', {'child': not child})\n"
-        "if not child: sys.exit(3 if taken or writer.close() else 4)\n"
-        "print(taken, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n",
-        tmp_path / "a.jsonl",
-    )
-    assert said == "True 4\n"
-    assert [record["child"] for record in read(tmp_path / "a.jsonl")] == [False]
+def test_queued_records_are_written_at_exit_and_a_forked_child_writes_none(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from fleetgauge.records import RecordWriter
+writer = RecordWriter(sys.argv[1], "k")
+child = os.fork()
+taken = [writer.write("stats", {"child": not child}) for _ in range(100)]
+if not child: sys.exit(3 if any(taken) or writer.dropped != 100 or writer.close() else 4)
+print(all(taken), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    command = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path / "a.jsonl")]
+    ran = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert ran.stdout == "True 4\n"
+    assert [record["child"] for record in read(tmp_path / "a.jsonl")] == [False] * 100

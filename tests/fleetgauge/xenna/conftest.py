@@ -23,6 +23,6 @@ def nothing_stays() -> Iterator[None]:
     """No recording or thread is left when the test is over."""
     before = threading.enumerate()
     yield
-    assert not patch.registered()
+    assert not patch._recordings
     left = [one for one in threading.enumerate() if one not in before]
     assert not [one for one in left if one.name.startswith("fleetgauge")]

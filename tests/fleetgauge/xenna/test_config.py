@@ -28,36 +28,17 @@ from support.xenna_pipeline.standin import hook, one, read, warnings
 pytestmark = pytest.mark.usefixtures("nothing_stays")
 
 
-def test_there_is_no_hook_where_nothing_is_asked_for() -> None:
+def test_context_manager_records_or_does_nothing(monitor: Any, tmp_path: Path) -> None:
     for nothing in (XennaObservabilityConfig(False), {"wandb_log_pipeline_stats": False}, None):
         assert make_xenna_wandb_stats_hook(nothing, "curate", "hash1", None, []) is None
-    assert make_xenna_wandb_stats_hook(XennaObservabilityConfig(), "curate", "hash1", None, []) is not None
+        with xenna_stats(nothing, "curate") as made:
+            assert made is None
+            assert monitor([one()]).update() is not None
     assert make_xenna_wandb_stats_hook({}, "curate", "hash1", None, []) is not None
-
-
-def test_context_manager_records_or_does_nothing(monitor: Any, tmp_path: Path) -> None:
-    with xenna_stats(None, "curate") as nothing:
-        assert monitor([one()]).update() is not None
-    with xenna_stats(XennaObservabilityConfig(False, 30, f"{tmp_path}/"), "curate", "hash1") as hook:
+    with xenna_stats(XennaObservabilityConfig(False, 30, f"{tmp_path}/"), "curate", "hash1") as made:
         monitor([one()]).update()
-    assert (nothing, type(hook)) == (None, XennaWandbStatsHook)
+    assert type(made) is XennaWandbStatsHook
     assert [record["event"] for record in read(tmp_path)] == ["start", "stats", "end"]
-
-
-def test_a_mapping_an_omegaconf_node_and_a_config_are_the_same(tmp_path: Path) -> None:
-    given = {
-        "wandb_log_pipeline_stats": False,
-        "pipeline_logging_interval_s": 7.5,
-        "wandb_log_downloads": True,
-    }
-    node = OmegaConf.create({**given, "base": str(tmp_path), "pipeline_stats_jsonl_path": "${base}/a.jsonl"})
-    config = XennaObservabilityConfig(False, 7.5, f"{tmp_path}/a.jsonl")
-    assert XennaObservabilityConfig.of(node) == config
-    assert (
-        XennaObservabilityConfig.of({**given, "pipeline_stats_jsonl_path": f"{tmp_path}/a.jsonl"}) == config
-    )
-    assert XennaObservabilityConfig.of(config) is config
-    assert XennaObservabilityConfig.of({}) == XennaObservabilityConfig(True, 30, None)
 
 
 class Model(pydantic.BaseModel):
@@ -73,26 +54,24 @@ class Section:
     wandb_log_downloads: bool = True
 
 
+GIVEN = {"wandb_log_pipeline_stats": False, "pipeline_logging_interval_s": 7.5, "wandb_log_downloads": True}
+
+
 @pytest.mark.parametrize(
     "observability",
-    [
-        Model(),
-        Section(),
-        SimpleNamespace(pipeline_logging_interval_s=7.5, wandb_log_pipeline_stats=False),
-        OmegaConf.structured(Section),
-    ],
-    ids=["pydantic", "dataclass", "object", "structured"],
+    [Model(), Section(), SimpleNamespace(**GIVEN), OmegaConf.structured(Section), GIVEN],
+    ids=["pydantic", "dataclass", "object", "structured", "mapping"],
 )
 def test_any_object_with_such_fields_is_a_configuration(observability: object) -> None:
-    assert XennaObservabilityConfig.of(observability) == XennaObservabilityConfig(False, 7.5, None)
+    assert XennaObservabilityConfig.of(observability) == XennaObservabilityConfig(False, 7.5, None, "own")
     assert make_xenna_wandb_stats_hook(observability=observability, pipeline_kind="sft") is None
 
 
-def test_where_the_statistics_are_to_go_is_own_or_shared() -> None:
-    assert XennaObservabilityConfig().wandb_run == "own"
-    assert XennaObservabilityConfig.of({"wandb_run": "shared"}).wandb_run == "shared"
-    with pytest.raises(ValueError, match="write own or shared"):
-        XennaObservabilityConfig.of({"wandb_run": "mine"})
+def test_omegaconf_is_resolved_and_a_config_is_itself() -> None:
+    node = OmegaConf.create({"base": "/d", "pipeline_stats_jsonl_path": "${base}/a", "wandb_run": "shared"})
+    config = XennaObservabilityConfig(True, 30, "/d/a", "shared")
+    assert XennaObservabilityConfig.of(node) == config
+    assert XennaObservabilityConfig.of(config) is config
 
 
 def test_flattened_statistics_are_what_the_hook_logs(monitor: Any, tmp_path: Path) -> None:
@@ -104,67 +83,46 @@ def test_flattened_statistics_are_what_the_hook_logs(monitor: Any, tmp_path: Pat
     assert flatten_stats(object()) == {}
 
 
-@pytest.mark.parametrize(
-    ("observability", "says"),
-    [
-        ({"pipeline_stats_jsonl_path": "s3://bucket/a.jsonl"}, "object storage cannot append"),
-        ({"pipeline_stats_jsonl_path": "{run}.jsonl"}, "is not one of"),
-        ({"pipeline_stats_jsonl_path": "{run_hash}.jsonl"}, "not known here"),
-        ({"pipeline_logging_interval_s": 0}, "above 0"),
-        ({"pipeline_logging_interval_s": float("nan")}, "above 0"),
-        ({"pipeline_logging_interval_s": "30"}, "above 0"),
-        ({"pipeline_logging_interval_s": True}, "above 0"),
-        ({"wandb_log_pipeline_stats": "yes"}, "true or false"),
-    ],
-)
-def test_a_configuration_that_cannot_work_is_refused_when_built(
-    observability: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(ValueError, match=says):
-        make_xenna_wandb_stats_hook(observability, "curate", None, None, [])
+def test_configuration_that_cannot_work_is_refused_when_built() -> None:
+    refused: list[tuple[str, object, str]] = [
+        ("pipeline_stats_jsonl_path", "s3://bucket/a.jsonl", "object storage cannot append"),
+        ("pipeline_stats_jsonl_path", "{run}.jsonl", "is not one of"),
+        ("pipeline_stats_jsonl_path", "{run_hash}.jsonl", "not known here"),
+        ("wandb_log_pipeline_stats", "yes", "true or false"),
+        ("wandb_run", "mine", "write own or shared"),
+    ]
+    refused += [("pipeline_logging_interval_s", odd, "above 0") for odd in (0, float("nan"), "30", True)]
+    for name, value, reason in refused:
+        with pytest.raises(ValueError, match=reason):
+            make_xenna_wandb_stats_hook({name: value}, "curate", None, None, [])
     with pytest.raises(TypeError, match="pass a config or a mapping"):
         XennaObservabilityConfig.of("yes")
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
-    [("records/", "run/records/*.jsonl"), ("{run_hash}.jsonl", "run/h1.jsonl"), ("{tmp}/a.jsonl", "a.jsonl")],
+    ("path", "found", "job"),
+    [
+        ("records/", "run/records/*.jsonl", "4711"),
+        ("{run_hash}.jsonl", "run/h1.jsonl", ""),
+        ("{tmp}/a.jsonl", "a.jsonl", ""),
+    ],
 )
-def test_a_relative_path_is_below_the_run_directory(
-    monitor: Any, tmp_path: Path, path: str, found: str
+def test_relative_path_is_below_the_run_directory_and_the_job_slurms(
+    monitor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, found: str, job: str
 ) -> None:
-    observability = {
-        "wandb_log_pipeline_stats": False,
-        "pipeline_stats_jsonl_path": path.replace("{tmp}", str(tmp_path)),
-    }
-    made = make_xenna_wandb_stats_hook(observability, "curate", "h1", tmp_path / "run", ["one", "two"])
-    assert made is not None
-    with made:
-        pass
-    [file] = tmp_path.glob(found)
-    [start, end] = records.read(file)
-    assert start["run_dir"] == str(tmp_path / "run")
-    assert [record["event"] for record in (start, end)] == ["start", "end"]
-    for record in (start, end):
-        assert record["dataset_names"] == ["one", "two"]
-        assert (record["pipeline_kind"], record["run_hash"]) == ("curate", "h1")
-        assert record["kind"] == "xenna"
-
-
-@pytest.mark.parametrize(("variables", "job"), [({"SLURM_JOB_ID": "4711"}, "4711"), ({}, None)])
-def test_one_name_is_one_dataset_and_the_job_is_that_of_slurm(
-    variables: dict[str, str], job: str | None, monitor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    config = XennaObservabilityConfig(False, 30, f"{tmp_path}/")
-    made = make_xenna_wandb_stats_hook(config, "curate", dataset_names="one")
-    assert made is not None
-    with made:
-        pass
-    [file] = tmp_path.glob("*.jsonl")
-    assert [(one["dataset_names"], one.get("job")) for one in records.read(file)] == [(["one"], job)] * 2
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    observability = XennaObservabilityConfig(False, 30, path.replace("{tmp}", str(tmp_path)))
+    for names, expected in ((["one", "two"], ["one", "two"]), ("one", ["one"])):
+        with xenna_stats(observability, "curate", "h1", tmp_path / "run", names):
+            pass
+        [file] = tmp_path.glob(found)
+        start, end = records.read(file)
+        file.unlink()
+        assert (start["event"], start["run_dir"], end["event"]) == ("start", str(tmp_path / "run"), "end")
+        for record in (start, end):
+            assert (record["dataset_names"], record.get("job")) == (expected, job or None)
+            assert (record["pipeline_kind"], record["run_hash"]) == ("curate", "h1")
+            assert record["kind"] == "xenna"
 
 
 def test_an_interval_that_differs_is_said_once(

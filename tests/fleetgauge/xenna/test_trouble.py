@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
-import os
 import sys
 import threading
 from functools import partial
@@ -27,7 +25,7 @@ def test_a_queue_that_is_full_loses_records_says_so_once_and_never_the_end(
     monkeypatch.setattr(recording, "MAX_WAITING_STATS", 3)
     gate, held = threading.Event(), threading.Event()
     with hook(tmp_path, wandb=False):
-        opened: Any = patch.registered()[0]
+        opened: Any = patch._recordings[0]
         opened.worker.put(held.set)
         opened.worker.put(gate.wait)
         held.wait()
@@ -41,55 +39,36 @@ def test_a_queue_that_is_full_loses_records_says_so_once_and_never_the_end(
     assert said.startswith("lost a record for the pipeline because 3 records are waiting already; ")
 
 
-def _no_such_module(patch: pytest.MonkeyPatch) -> str:
-    patch.setitem(sys.modules, "cosmos_xenna", None)
-    patch.delitem(sys.modules, standin.MONITORING)
-    patch.delitem(sys.modules, "cosmos_xenna.pipelines.private")
-    patch.delitem(sys.modules, "cosmos_xenna.pipelines")
-    return "ModuleNotFoundError"
-
-
-def _import_that_fails(patch: pytest.MonkeyPatch) -> str:
-    def fail(name: str) -> ModuleType:
-        raise OSError("cannot load a library")
-
-    patch.setattr(importlib, "import_module", fail)
-    return "OSError: cannot load a library"
-
-
-def _no_method(patch: pytest.MonkeyPatch) -> str:
-    patch.delattr(sys.modules[standin.MONITORING].PipelineMonitor, "_make_stats")
-    return "has no method _make_stats"
-
-
-def _not_a_function(patch: pytest.MonkeyPatch) -> str:
-    patch.setattr(sys.modules[standin.MONITORING].PipelineMonitor, "_make_stats", property(lambda _: 1))
-    return "has no method _make_stats"
-
-
-def _no_class(patch: pytest.MonkeyPatch) -> str:
-    patch.delattr(sys.modules[standin.MONITORING], "PipelineMonitor")
-    return "AttributeError"
+def fail(name: str) -> ModuleType:
+    raise OSError("cannot load a library")
 
 
 @pytest.mark.parametrize(
-    "trouble", [_no_such_module, _import_that_fails, _no_method, _not_a_function, _no_class]
+    ("trouble", "reason"),
+    [
+        (lambda patch, _: patch.setitem(sys.modules, standin.MONITORING, None), "ModuleNotFoundError"),
+        (lambda patch, _: patch.setattr(importlib, "import_module", fail), "OSError: cannot load a library"),
+        (lambda patch, monitor: patch.delattr(monitor, "_make_stats"), "has no method _make_stats"),
+        (lambda patch, monitor: patch.setattr(monitor, "_make_stats", property(id)), "has no method"),
+        (
+            lambda patch, _: patch.delattr(sys.modules[standin.MONITORING], "PipelineMonitor"),
+            "AttributeError",
+        ),
+    ],
 )
-def test_an_enter_that_fails_leaves_nothing_behind_and_says_how_to_install(
+def test_enter_that_fails_leaves_nothing_behind_and_says_how_to_install(
     monitor: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     trouble: Any,
+    reason: str,
 ) -> None:
-    says = trouble(monkeypatch)
-    ran = False
+    trouble(monkeypatch, monitor)
     with hook(tmp_path / "records"):
-        ran = True
-        assert not patch.registered()
-    assert ran
+        assert not patch._recordings
     [said] = warnings(caplog)
-    assert says in said
+    assert reason in said
     assert said.endswith("pip install cosmos-xenna ray tqdm")
     assert not (tmp_path / "records").exists()
     assert not [one for one in threading.enumerate() if one.name.startswith("fleetgauge")]
@@ -147,27 +126,3 @@ def test_a_clock_that_fails_costs_records_and_nothing_else(
     assert warnings(caplog) == ["the end of the run is not recorded: StopIteration: "]
     assert [record["event"] for record in read(tmp_path)] == ["start"]
     assert not [one for one in threading.enumerate() if one.name.startswith("fleetgauge")]
-
-
-def test_forked_child_warns_once_and_may_open_its_own_hook(monitor: Any, tmp_path: Path) -> None:
-    warned = tmp_path / "warned"
-    with hook(tmp_path, wandb=False):
-        child = os.fork()
-        if child == 0:
-            log, said = logging.getLogger("fleetgauge.xenna"), list[str]()
-            log.addHandler(handler := logging.Handler())
-            handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-            try:
-                for _ in range(2):
-                    assert monitor([one()]).update() is not None
-                with hook(tmp_path / "child", wandb=False):
-                    monitor([one()]).update()
-                warned.write_text("\n".join(said))
-            except BaseException:
-                os._exit(1)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        monitor([one()]).update()
-    assert warned.read_text().count("forked inside an open hook") == 1
-    assert [record["event"] for record in read(tmp_path)] == ["start", "stats", "end"]
-    assert [record["event"] for record in read(tmp_path / "child")] == ["start", "stats", "end"]

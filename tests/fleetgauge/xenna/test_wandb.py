@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fleetgauge.xenna import patch, recording
+from fleetgauge.xenna import patch
 from support.xenna_pipeline import standin
 from support.xenna_pipeline.standin import Pool, metrics, one, read, warnings
 
@@ -63,30 +61,19 @@ def test_wandb_gets_the_same_metrics_with_a_prefix_and_a_step_of_their_own(
     ]
 
 
-def _not_initialised(patch: pytest.MonkeyPatch, wandb: Wandb) -> str:
-    wandb.run = None
-    return "pipeline statistics are not logged to W&B: wandb.init() was not called"
+def failing(*_: object, **__: object) -> None:
+    raise RuntimeError("not today")
 
 
-def _not_installed(patch: pytest.MonkeyPatch, wandb: Wandb) -> str:
-    patch.setitem(sys.modules, "wandb", None)
-    return (
-        "pipeline statistics are not logged to W&B: wandb is not installed: pip install 'fleetgauge[wandb]'"
-    )
-
-
-def _raising(patch: pytest.MonkeyPatch, wandb: Wandb) -> str:
-    def log(values: object) -> None:
-        raise RuntimeError("the server said no")
-
-    vars(wandb)["log"] = log
-    return (
-        "lost a record for W&B because it could not be written: RuntimeError: the server said no; "
-        "further losses are only counted"
-    )
-
-
-@pytest.mark.parametrize("trouble", [_not_initialised, _not_installed, _raising])
+@pytest.mark.parametrize(
+    ("trouble", "lost", "warned"),
+    [
+        (lambda wandb, _: setattr(wandb, "run", None), 0, "wandb.init() was not called"),
+        (lambda _, patch: patch.setitem(sys.modules, "wandb", None), 0, "pip install 'fleetgauge[wandb]'"),
+        (lambda wandb, _: setattr(wandb, "log", failing), 3, "RuntimeError: not today; further losses"),
+        (lambda wandb, _: setattr(wandb, "define_metric", failing), 0, "by its own step: not today"),
+    ],
+)
 def test_wandb_that_does_not_work_is_one_warning_and_the_records_go_on(
     monitor: Any,
     wandb: Wandb,
@@ -94,15 +81,18 @@ def test_wandb_that_does_not_work_is_one_warning_and_the_records_go_on(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     trouble: Any,
+    lost: int,
+    warned: str,
 ) -> None:
-    says = trouble(monkeypatch, wandb)
+    trouble(wandb, monkeypatch)
     answers = [one(), one(), one()]
     with hook(tmp_path):
-        opened: Any = patch.registered()[0]
+        opened: Any = patch._recordings[0]
         watched = monitor(answers)
         assert [watched.update() for _ in answers] == answers
-    assert warnings(caplog) == [says]
-    assert opened.wandb.worker.lost == (3 if trouble is _raising else 0)
+    [warning] = warnings(caplog)
+    assert warned in warning
+    assert (opened.wandb.worker.lost, len(wandb.logged)) == (lost, 3 if "step" in warned else 0)
     assert [record["event"] for record in read(tmp_path)] == ["start", "stats", "stats", "stats", "end"]
 
 
@@ -113,73 +103,10 @@ def test_wandb_is_never_imported(monitor: Any, tmp_path: Path, monkeypatch: pyte
     assert "wandb" not in sys.modules
 
 
-def test_a_define_metric_that_fails_costs_only_itself(
-    monitor: Any, wandb: Wandb, caplog: pytest.LogCaptureFixture
-) -> None:
-    def define(*_: object, **__: object) -> None:
-        raise RuntimeError("not today")
-
-    vars(wandb)["define_metric"] = define
-    with hook(None):
-        watched = monitor([one()] * 2)
-        watched.update()
-        watched.update()
-    assert warnings(caplog) == ["W&B charts pipeline statistics by its own step: not today"]
-    assert len(wandb.logged) == 2
-
-
-@pytest.fixture
-def hanging(wandb: Wandb, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """W&B hangs until the test is over; no patience, so that nothing waits for it."""
-    release, entered = threading.Event(), threading.Event()
-
-    def log(values: object) -> None:
-        entered.set()
-        release.wait()
-
-    vars(wandb)["log"] = log
-    monkeypatch.setattr(recording, "MAX_END_WAIT_S", 0.0)
-    yield entered
-    release.set()
-    for thread in threading.enumerate():
-        if thread.name.startswith("fleetgauge"):
-            thread.join()
-
-
-def test_hanging_wandb_and_a_full_disk_do_not_reach_the_pipeline(
-    monitor: Any,
-    hanging: threading.Event,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    full = threading.Event()
-
-    def write(descriptor: int, text: bytes) -> int:
-        full.set()
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "write", write)
-    monkeypatch.setattr(recording, "MAX_WAITING_STATS", 4)
-    answers = [one()] * 50
-    original = monitor._make_stats
-    with hook(tmp_path):
-        watched = monitor(answers)
-        assert watched.update() is answers[0]
-        hanging.wait()
-        full.wait()
-        assert [watched.update() for _ in answers[1:]] == answers[1:]
-    assert monitor._make_stats is original
-    said = warnings(caplog)
-    assert len([text for text in said if "No space left" in text]) == 1
-    assert "gave up waiting for W&B; records may be missing" in said
-    assert len(said) == len(set(said))
-
-
 def _drain() -> None:
     """Wait until the recording's own thread has done what it was given."""
     done = threading.Event()
-    opened: Any = patch.registered()[0]
+    opened: Any = patch._recordings[0]
     opened.worker.put(done.set, last=True)
     done.wait()
 
@@ -263,7 +190,7 @@ def test_however_much_waits_the_end_is_recorded_and_its_own_run_finished(
     with hook(tmp_path, wandb_run="own"):
         monitor([one()]).update()
         _drain()
-        opened: Any = patch.registered()[0]
+        opened: Any = patch._recordings[0]
         opened.worker.max_waiting = opened.wandb.worker.max_waiting = 0
     [own] = module.runs
     assert (len(own.rows), own.finished, len(read(tmp_path)), opened.worker.lost) == (1, 1, 3, 0)
@@ -273,7 +200,7 @@ def test_a_second_run_of_the_job_gets_one_of_its_own(monitor: Any, monkeypatch: 
     module = Recent()
     monkeypatch.setitem(sys.modules, "wandb", module)
     with hook(None, wandb_run="own"):
-        opened: Any = patch.registered()[0]
+        opened: Any = patch._recordings[0]
         watched = monitor([one()] * 3)
         for name in ("first", "second", None):
             module.run = Run(module, name=name) if name else None
@@ -295,7 +222,7 @@ def test_run_that_cannot_start_takes_no_steps_of_the_jobs(
     module = Recent(refuse=True)
     monkeypatch.setitem(sys.modules, "wandb", module)
     with hook(None, wandb_run="own"):
-        opened: Any = patch.registered()[0]
+        opened: Any = patch._recordings[0]
         watched = monitor([one()] * 3)
         for _ in range(3):
             watched.update()

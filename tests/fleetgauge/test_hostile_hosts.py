@@ -1,0 +1,431 @@
+"""Hosts in trouble: whatever happens around a probe, the host computes and ends as without it.
+
+One process imports the probes and forks a host for each case, which runs a program and ends in its own way.
+A host prints its result as JSON; what a probe logs goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fleetgauge import records
+from support.project import ROOT
+
+FORKER = """
+import json, os, signal, sys, traceback
+programs, folder = json.load(sys.stdin), sys.argv[1]
+codes = {}
+for number, program in enumerate(programs):
+    own = f"{folder}/{number}/"
+    os.mkdir(own)
+    if host := os.fork():
+        codes[number] = os.waitstatus_to_exitcode(os.waitpid(host, 0)[1])
+        continue
+    signal.alarm(60)
+    for descriptor in (1, 2):
+        os.dup2(os.open(f"{own}{descriptor}", os.O_CREAT | os.O_WRONLY | os.O_APPEND), descriptor)
+    os.chdir(own)
+    exec(program, {**globals(), "folder": own})
+    sys.exit()
+print(json.dumps(codes))
+"""
+
+
+class Ended(NamedTuple):
+    """How a host ended."""
+
+    code: int
+    result: Any  # None where it printed none
+    stderr: str
+    written: list[dict[str, Any]]
+
+    @property
+    def n_puts(self) -> int:
+        return sum(record["count"] for record in self.written if record.get("op") == "put")
+
+
+def run(prelude: str, programs: list[str], folder: Path) -> list[Ended]:
+    paths = f"import sys\nsys.path[:0] = {[str(ROOT), str(ROOT / 'tests')]!r}\n"
+    forker = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", paths + prelude + FORKER, str(folder)],
+        input=json.dumps(programs),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    ended = []
+    for number, code in json.loads(forker.stdout).items():
+        output = (folder / number / "1").read_text().splitlines()
+        written = [one for path in (folder / number).rglob("*.jsonl") for one in records.read(path)]
+        result = json.loads(output[-1]) if output else None
+        ended.append(Ended(code, result, (folder / number / "2").read_text(), written))
+    return ended
+
+
+class Case(NamedTuple):
+    """A program, its result, and what is logged, no line twice: nothing if empty, anything for None."""
+
+    program: str
+    result: Any
+    warned: str | None = ""
+    code: int = 0
+    setup: str = ""  # before a hook or a logger is opened
+
+
+def assert_unharmed(cases: dict[str, Case], ended: list[Ended]) -> None:
+    wrong = {}
+    for (name, case), end in zip(cases.items(), ended, strict=True):
+        lines = end.stderr.splitlines()
+        quiet = len(lines) == len(set(lines)) and ("Traceback" in end.stderr) == (case.code == 1)
+        if case.warned:
+            quiet = quiet and case.warned in end.stderr
+        elif case.warned == "" and case.code != 1:
+            quiet = not lines
+        if (end.code, end.result) != (case.code, case.result) or not quiet:
+            wrong[name] = end
+    assert wrong == {}
+
+
+DATA_PLANE = """
+import asyncio, atexit, json, logging, multiprocessing, os, resource, shutil, signal, sys, threading, time
+from support.data_plane_fakes import Tensor
+from fleetgauge.data_plane import JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
+from fleetgauge.records import RecordWriter
+from fleetgauge.records.background import Worker
+def give_up_soon():
+    Worker.close.__defaults__ = RecordWriter.close.__defaults__ = (0.2,)
+class Inner:
+    def put_samples(self, *arguments, **options): return "stored"
+    clear_samples = get_samples = put_samples
+    def close(self): return "closed"
+class Run:
+    def log(self, data, *, commit): pass
+def put(client, *keys):
+    return client.put_samples(list(keys), "p", fields={"x": Tensor(len(keys))})
+def puts(client, n=20):
+    results = {put(client, str(number)) for number in range(n)}
+    assert results == {"stored"}, results
+    return client.snapshot()["total_ops"]
+def end(result):
+    print(json.dumps(result), flush=True)
+def end_after_losses(sink):
+    ops = puts(MetricsDataPlaneClient(Inner(), sink))
+    sink.close()
+    end([ops, sink.dropped if isinstance(sink, JsonlEvents) else sink.errors])
+"""
+UNHARMED = {
+    "W&B hangs": Case(
+        "give_up_soon()\nRun.log = lambda *_, **__: threading.Event().wait()\n"
+        "end(puts(MetricsDataPlaneClient(Inner(), WandbEvents(Run(), 0))))",
+        20,
+        "gave up waiting for W&B",
+    ),
+    "W&B raises": Case(
+        "def log(*_, **__): raise ConnectionError('offline')\n"
+        "Run.log = log\nend_after_losses(WandbEvents(Run(), 0))",
+        [20, 21],
+        "offline",
+    ),
+    "W&B exits": Case(
+        "Run.log = lambda *_, **__: sys.exit(9)\nend_after_losses(WandbEvents(Run(), 0))", [20, 21], "lost a"
+    ),
+    "disk hangs": Case(
+        "give_up_soon()\nos.open = lambda *_, **__: threading.Event().wait()\n"
+        "end(puts(MetricsDataPlaneClient(Inner(), JsonlEvents(folder, 0.01))))",
+        20,
+        "gave up waiting for ",
+    ),
+    "disk hangs under a record writer": Case(
+        "give_up_soon()\nos.write = lambda *_: threading.Event().wait()\n"
+        "records = RecordWriter(folder, 'k', queue_size=5)\n"
+        "taken = sum(records.write('stats', {}) for _ in range(50))\n"
+        "end(records.dropped == 50 - taken > 0)",
+        True,
+        "gave up waiting for ",
+    ),
+    "disk full": Case("end_after_losses(JsonlEvents('/dev/full'))", [20, 3], "No space left on device"),
+    "directory not writable": Case("end_after_losses(JsonlEvents('/proc/no/such/'))", [20, 3], "lost a"),
+    "limit on the size of files": Case(
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\nend_after_losses(JsonlEvents(folder))",
+        [20, 3],
+        None,
+    ),
+    "no file descriptor left": Case(
+        "sink, taken = JsonlEvents(folder), []\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+        "try:\n"
+        "    while True: taken.append(os.dup(1))\n"
+        "except OSError: pass\n"
+        "end_after_losses(sink)",
+        [20, 3],
+        "Too many open files",
+    ),
+    # A record may be lost that is written while the directory goes.
+    "directory removed": Case(
+        "sink = JsonlEvents(folder + 'gone/', 0.01)\n"
+        "client = MetricsDataPlaneClient(Inner(), sink)\n"
+        "puts(client)\n"
+        "sink.flush()\n"
+        "shutil.rmtree(folder + 'gone', ignore_errors=True)\n"
+        "end(puts(client))\n"
+        "sink.close()",
+        40,
+        None,
+    ),
+    "stderr closed": Case("os.close(2)\nend_after_losses(JsonlEvents('/dev/full'))", [20, 3]),
+    "stderr is None": Case("sys.stderr = None\nend_after_losses(JsonlEvents('/dev/full'))", [20, 3]),
+    "log handler raises": Case(
+        "class Broken(logging.Handler):\n"
+        "    def handle(self, record): raise RuntimeError\n"
+        "logging.getLogger('fleetgauge').addHandler(Broken())\n"
+        "end_after_losses(JsonlEvents('/dev/full'))",
+        [20, 3],
+    ),
+    "no thread to be had": Case(
+        "def refuse(self): raise RuntimeError('no new thread')\n"
+        "threading.Thread.start = refuse\n"
+        "file, wandb = JsonlEvents(folder), WandbEvents(Run())\n"
+        "ops = puts(MetricsDataPlaneClient(Inner(), chain(file, wandb)))\n"
+        "end([ops, file.dropped, wandb.errors])",
+        [20, 20, 20],
+        "no records for W&B: no thread could be started: no new thread",
+    ),
+    "callback interrupts": Case(
+        "def interrupted(event): raise KeyboardInterrupt\n"
+        "client = MetricsDataPlaneClient(Inner(), interrupted)\n"
+        "try: put(client, 'a')\n"
+        "except KeyboardInterrupt: end(client.snapshot()['total_ops'])",
+        1,
+    ),
+    "client of asyncio": Case(
+        "class Async(Inner):\n"
+        "    async def put_samples(self, *arguments, **options): return await asyncio.sleep(0, 'stored')\n"
+        "async def main(client): return await asyncio.gather(*(put(client, str(n)) for n in range(20)))\n"
+        "client = MetricsDataPlaneClient(Async(), JsonlEvents(folder))\n"
+        "end([asyncio.run(main(client)), client.snapshot()['total_ops']])",
+        [["stored"] * 20, 20],
+    ),
+    "signal handler uses the client": Case(
+        "client = MetricsDataPlaneClient(Inner(), chain(JsonlEvents(folder), WandbEvents(Run(), 0)))\n"
+        "handled, number = [], 0\n"
+        "signal.signal(signal.SIGALRM, lambda *_: handled.append(put(client, 'from the handler')))\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)\n"
+        "while len(handled) < 50: put(client, str(number := number + 1))\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        "end(client.snapshot()['total_ops'] == number + len(handled))",
+        True,
+    ),
+    "exit handler puts after the sinks were closed": Case(
+        "client = MetricsDataPlaneClient(Inner(), JsonlEvents(folder))\n"
+        "atexit.register(lambda: end(puts(client)))\n"
+        "puts(client)",
+        40,
+    ),
+    "child of multiprocessing": Case(
+        "def work(queue):\n"
+        "    queue.put([puts(client), client.sole_writer])\n"
+        "    sink.close()\n"
+        "sink = JsonlEvents(folder)\n"
+        "client = MetricsDataPlaneClient(Inner(), sink, sole_writer=True)\n"
+        "puts(client)\n"
+        "queue = multiprocessing.get_context('fork').Queue()\n"
+        "child = multiprocessing.get_context('fork').Process(target=work, args=(queue,))\n"
+        "child.start()\n"
+        "found = queue.get()\n"
+        "child.join()\n"
+        "end([found, child.exitcode, puts(client)])",
+        [[20, False], 0, 40],
+    ),
+    "daemon of two forks": Case(
+        "sink = JsonlEvents(folder)\n"
+        "client = MetricsDataPlaneClient(Inner(), sink)\n"
+        "puts(client)\n"
+        "reader, out = os.pipe()\n"
+        "if not os.fork():\n"
+        "    if os.setsid() and os.fork(): os._exit(0)\n"
+        "    ops = puts(client)\n"
+        "    sink.close()\n"
+        "    os.write(out, str(ops).encode())\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "end([int(os.read(reader, 10)), puts(client)])",
+        [20, 40],
+    ),
+} | {
+    f"exit while daemon threads put, {sink}": Case(
+        f"client = MetricsDataPlaneClient(Inner(), {sink})\n"
+        "def work(thread):\n"
+        "    while True: put(client, thread)\n"
+        "for n in range(2): threading.Thread(target=work, args=(str(n),), daemon=True).start()\n"
+        "while client.snapshot()['total_ops'] < 1000: time.sleep(0.001)\n"
+        "end('done')",
+        "done",
+        None,
+    )
+    for sink in ("JsonlEvents(folder, 0.01)", "WandbEvents(Run(), 0)")
+}
+
+
+def test_host_of_a_data_plane_is_unharmed_and_a_loss_is_warned_once(tmp_path: Path) -> None:
+    assert_unharmed(UNHARMED, run(DATA_PLANE, [case.program for case in UNHARMED.values()], tmp_path))
+
+
+ENDINGS = {
+    "sys.exit(5)": 5,
+    "raise ValueError": 1,
+    "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); os.kill(os.getpid(), 15)": 3,
+    "os.kill(os.getpid(), 15)": -15,
+    "os.kill(os.getpid(), 9)": -9,
+    "os._exit(4)": 4,
+}
+TWO_INTERVALS = """
+now = [1000.0]
+sink = JsonlEvents(folder, 10, clock=lambda: now[0])
+client = MetricsDataPlaneClient(Inner(), sink)
+puts(client)
+now[0] = 1011.0
+put(client, "next")
+sink.flush()
+while not any("op" in line for path in os.scandir(folder) if "jsonl" in path.name for line in open(path)):
+    time.sleep(0.01)
+"""
+
+
+def test_exit_code_is_the_hosts_and_only_a_killed_one_loses_an_interval(tmp_path: Path) -> None:
+    ended = run(DATA_PLANE, [TWO_INTERVALS + ending for ending in ENDINGS], tmp_path)
+    found = [(end.code, end.n_puts, "end" in {one["event"] for one in end.written}) for end in ended]
+    killed = (-15, -9, 4)
+    assert found == [(code, 20 if code in killed else 21, code not in killed) for code in ENDINGS.values()]
+
+
+OTHERS = """
+import asyncio, atexit, itertools, json, os, pickle, signal, sys, threading, types
+import pytest
+from fleetgauge.compute import metadata, nvml
+from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook, patch, recording
+from support.xenna_pipeline import standin
+def end(result): os.write(1, json.dumps(result).encode())
+def fail(*_, **__): raise RuntimeError("W&B is down")
+def hang(*_, **__): threading.Event().wait()
+def give_up_soon(): recording.MAX_END_WAIT_S = 0.3
+wandb = sys.modules["wandb"] = types.ModuleType("wandb")
+wandb.__spec__ = types.SimpleNamespace()
+wandb.run, wandb.define_metric = None, lambda *_, **__: None
+"""
+HOOK = """
+path, log_wandb = folder, wandb.run is not None
+{setup}
+monitor_class, answer = standin.install(pytest.MonkeyPatch()), standin.one()
+def pipeline(updates=5):
+    with monitor_class(itertools.repeat(answer)) as monitor:
+        return sum(monitor.update() is answer for _ in range(updates))
+def make_hook():
+    return XennaWandbStatsHook(XennaObservabilityConfig(log_wandb, 30, path, "shared"), "curate")
+with make_hook():
+    computed = pipeline()
+    {program}
+end(computed)
+sys.exit(7)
+"""
+RUN = "wandb.run, log_wandb = object(), True\n"
+HOOKED = {
+    "nothing": Case("pass", 5),
+    "disk hangs": Case(
+        "pass",
+        5,
+        "gave up waiting for /",
+        setup="give_up_soon()\nwrite = os.write\n"
+        "os.write = lambda fd, text: write(fd, text) if fd < 3 else hang()",
+    ),
+    "disk full": Case("pass", 5, "No space left on device", setup="path = '/dev/full'"),
+    "wandb.log hangs": Case(
+        "pass", 5, "gave up waiting for W&B", setup=RUN + "give_up_soon(); wandb.log = hang"
+    ),
+    "wandb.log raises": Case("pass", 5, "lost a record for W&B", setup=RUN + "wandb.log = fail"),
+    "wandb hangs, disk full": Case(
+        "pass",
+        5,
+        "No space left on device",
+        setup=RUN + "give_up_soon(); wandb.log = hang\npath = '/dev/full'",
+    ),
+    "wandb without a run": Case("pass", 5, "wandb.init() was not called", setup="log_wandb = True"),
+    "no thread can be started": Case(
+        "pass",
+        5,
+        "no new thread",
+        setup="def refuse(thread): raise RuntimeError('no new thread')\nthreading.Thread.start = refuse",
+    ),
+    "no cosmos-xenna": Case(
+        "sys.modules[standin.MONITORING].PipelineMonitor = None\n    with make_hook(): computed = pipeline()",
+        5,
+        "cosmos-xenna cannot be used",
+    ),
+    "SIGTERM": Case("os.kill(os.getpid(), signal.SIGTERM)", None, code=-15),
+    "SIGTERM with a handler": Case(
+        "os.kill(os.getpid(), signal.SIGTERM)",
+        None,
+        code=9,
+        setup="signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))",
+    ),
+    "the host raises": Case("raise ValueError('its own')", None, code=1),
+    "os._exit": Case("os._exit(11)", None, code=11),
+    "exit while daemon threads go on": Case(
+        "for _ in range(2): threading.Thread(target=pipeline, args=(10**9,), daemon=True).start()", 5, None
+    ),
+    "hook never closed": Case("make_hook().__enter__(); pipeline()", 5),
+    "pipeline at exit": Case("atexit.register(pipeline)", 5),
+    "fork inside the hook": Case(
+        "child = os.fork()\n"
+        "    if child == 0: os._exit(pipeline(2) + pipeline(3))\n"
+        "    computed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])",
+        5,
+        "forked inside an open hook",
+    ),
+    "child leaves the hook it inherited": Case(
+        "child = os.fork()\n"
+        "    if child == 0: os.close(1), os.open(os.devnull, os.O_WRONLY)\n"
+        "    if child: assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n",
+        5,
+    ),
+    "fork while another thread opens a hook": Case(
+        "locked = threading.Event()\n"
+        "    def hold():\n"
+        "        with patch._lock: locked.set(); hang()\n"
+        "    threading.Thread(target=hold, daemon=True).start()\n"
+        "    locked.wait()\n"
+        "    if (child := os.fork()) == 0:\n"
+        "        signal.alarm(30)\n"
+        "        with make_hook(): os._exit(pipeline())\n"
+        "    computed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
+        "    patch._lock = threading.RLock()",
+        5,
+    ),
+    "pickled hook": Case("with pickle.loads(pickle.dumps(make_hook())): computed = pipeline()", 5),
+    "asyncio": Case("computed = asyncio.run(asyncio.to_thread(pipeline))", 5),
+}
+COMPUTE = """
+{setup}
+metadata.read_host(deadline=0.1)
+{program}
+end([bool(host.os_cpus), host.gpus])
+sys.exit(7)
+"""
+READ = "host = metadata.read_host()"
+COMPUTED = {
+    "GPU driver hangs": Case(READ, [True, None], setup="nvml.NvmlLibrary = hang"),
+    "GPU driver raises": Case(READ, [True, None], setup="nvml.NvmlLibrary = fail"),
+}
+
+
+def test_host_of_a_hook_or_of_compute_is_unharmed_and_warned_once(tmp_path: Path) -> None:
+    cases, programs = dict[str, Case](), []
+    for host, table in ((HOOK, HOOKED), (COMPUTE, COMPUTED)):
+        for name, case in table.items():
+            programs.append(host.format(setup=case.setup, program=case.program))
+            cases[f"{len(cases)} {name}"] = case if case.code else case._replace(code=7)
+    assert_unharmed(cases, run(OTHERS, programs, tmp_path))
