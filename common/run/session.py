@@ -9,13 +9,12 @@ import math
 import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from common import logs, registry
 from common.collector import Collector, Context, Network, Report, load_collector
-from common.config.settings import CollectorSettings, CoreSettings, variables
+from common.config.settings import CollectorSettings, CoreSettings
 from common.config.sources import Configuration
 from common.errors import ConfigurationError, DeadlineExceededError
 from common.metric import Series
@@ -141,7 +140,7 @@ class Session:
         self.collector = load_collector(self.name)
         if self.cache.settings is None:
             model = self.collector.settings
-            self.cache.settings = self.configuration.collector(self.name, model, _every_variable)
+            self.cache.settings = self.configuration.collector(self.name, model)
         self.settings = self.cache.settings
         if self.core.node_local:
             self._check_node_local()
@@ -271,10 +270,3 @@ def lose_beyond_cap(sink: Sink, report: Report) -> None:
             f"there are more than FLEETGAUGE_SERIES_CAP allows; raise it. They are of {names}",
             "series_cap",
         )
-
-
-def _every_variable() -> Iterator[str]:
-    """Yield the variables of all collectors that can be imported, for a hint where one is misspelt."""
-    for name in registry.names():
-        with suppress(Exception):  # it is not the one that was named
-            yield from variables(load_collector(name).settings).values()

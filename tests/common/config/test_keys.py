@@ -11,14 +11,7 @@ from support.servers.datadog import Intake
 from support.servers.faults import Fault
 
 HALVES = ("0123456789abcdef", "fedcba9876543210")
-ODD = {
-    "newline": ("\n", "a space or line break"),
-    "zero-width space": ("\u200b", "a character that is not printable ASCII"),
-    "control character": ("\x01", "a character that is not printable ASCII"),
-    "letter": ("é", "a character that is not printable ASCII"),
-}
 TOY = "api_key: Secret"
-SETTINGS = "FLEETGAUGE_TOY_API_KEY"
 
 
 def show_nothing(said: str) -> None:
@@ -28,17 +21,19 @@ def show_nothing(said: str) -> None:
 @pytest.mark.parametrize(
     ("odd", "options"),
     [
-        *((odd, ("--push",)) for odd in ODD.values()),
-        *((ODD["newline"], options) for options in (("--check",), ("--push", "--json", "--verbose"))),
+        ("\n", ("--push",)),
+        ("é", ("--push",)),
+        ("\n", ("--check",)),
+        ("\n", ("--push", "--json", "--verbose")),
     ],
 )
 def test_a_datadog_key_with_a_character_that_no_header_carries(
-    project: Project, intake: Intake, odd: tuple[str, str], options: tuple[str, ...]
+    project: Project, intake: Intake, odd: str, options: tuple[str, ...]
 ) -> None:
     project.add("toy", "yield VALUE(1, context.window.until)")
-    ran = project.run("toy", *options, DD_API_KEY=odd[0].join(HALVES))
+    ran = project.run("toy", *options, DD_API_KEY=odd.join(HALVES))
     assert ran.returncode == 2
-    assert f"DD_API_KEY: it holds {odd[1]}" in ran.stdout
+    assert "DD_API_KEY: it holds a space, a line break or" in ran.stdout
     assert "Traceback" not in ran.stderr
     show_nothing(ran.stdout + ran.stderr)
     assert intake.requests == []
@@ -96,11 +91,3 @@ def test_a_key_that_a_server_repeats_is_not_shown(project: Project, intake: Inta
     ran = project.run("toy", "--push", DD_API_KEY=key)
     assert "unknown key: [redacted], [redacted]" in ran.stdout
     show_nothing(ran.stdout + ran.stderr)
-
-
-def test_a_misspelt_variable_is_compared_with_those_of_every_collector(project: Project) -> None:
-    project.add("toy", "yield VALUE(1, context.window.until)")
-    project.add("other", "yield VALUE(1, context.window.until)", settings="pages: int = 1")
-    ran = project.run("toy", FLEETGAUGE_OTER_PAGES="1")
-    assert ran.returncode == 2
-    assert "unknown variable FLEETGAUGE_OTER_PAGES (did you mean 'FLEETGAUGE_OTHER_PAGES'?)" in ran.stdout

@@ -23,6 +23,7 @@ from common.config.settings import (
     Settings,
     Text,
     Texts,
+    in_force,
     named,
     variables,
 )
@@ -131,15 +132,15 @@ class TestPrecedence:
                 merge()
             return
         settings = merge()
+        origins = {str(row["setting"]): str(row["from"]) for row in in_force(settings)}
         for field in FIELDS:
             found = getattr(settings, field)
             if field in expected:
                 text = found.get_secret_value() if isinstance(found, SecretStr) else str(found)
-                origin = settings.origins[NAMES[field]].partition(":")[0]
-                assert (text, origin) == expected[field]
+                assert (text, origins[NAMES[field]].partition(":")[0]) == expected[field]
             else:
                 assert found == ToySettings.model_fields[field].default
-                assert NAMES[field] not in settings.origins
+                assert origins[NAMES[field]] in {"default", "not set"}
         assert secrets.reads == ([] if has_secrets else ["dev/toy"])
 
     def test_model_without_secrets_reads_none(self) -> None:
@@ -159,9 +160,7 @@ class TestPrecedence:
         assert found is not None
         assert found["down"].threshold == 3
         environ = {"FLEETGAUGE_PROVISION_MONITORS": "down"}
-        assert refused(ProvisionSettings, "provision", {}, **environ).startswith(
-            "FLEETGAUGE_PROVISION_MONITORS: "
-        )
+        assert refused(ProvisionSettings, "provision", {}, **environ).startswith(next(iter(environ)))
 
 
 class TestMissing:
@@ -179,10 +178,6 @@ class TestMissing:
         assert text in str(caught.value)
         assert "toy.toml" in str(caught.value)
         assert text in toy(secrets=secrets).not_set("FLEETGAUGE_TOY_APP_KEY")
-
-    def test_secret_that_was_not_read_is_named(self) -> None:
-        text = toy(secrets=StoredSecrets({}), FLEETGAUGE_TOY_APP_KEY=CANARY).not_set("X")
-        assert "not the AWS secret dev/toy" in text
 
     def test_all_missing_settings_are_named(self) -> None:
         class Two(CollectorSettings):
@@ -227,16 +222,15 @@ class TestWrongTypes:
         [
             ("step = true", "step in the top level: .* not a boolean"),
             ("[env]", "env in the top level: .* not a table"),
-            ("datadog = 5", "datadog is a number: "),
-            ("provision = 'x'", "provision is text: "),
-            ("[[host]]", r"host is a list: write it as a table, \[host\]"),
+            ("datadog = 5", r"datadog is a number: write it as a table, \[datadog\]"),
+            ("[[datadog]]", "datadog is a list: "),
         ],
     )
     def test_type_of_a_table_is_named(self, tmp_path: Path, text: str, error: str) -> None:
         path = tmp_path / "f.toml"
         path.write_text(text)
         with pytest.raises(ConfigurationError, match=f"^{path}: {error}"):
-            Configuration({}, str(path))
+            assert Configuration({}, str(path)).address
 
     def test_all_wrong_values_are_named_with_their_sources(self) -> None:
         secrets = StoredSecrets({"FLEETGAUGE_TOY_PAGES": 0, "FLEETGAUGE_TOY_APP_KEY": f"{CANARY}\n{CANARY}"})
@@ -253,35 +247,40 @@ class TestWrongTypes:
 
 class TestUnknownNames:
     @pytest.mark.parametrize(
-        ("table", "keys", "errors"),
+        ("table", "keys", "error"),
         [
-            (None, ["servce"], ["unknown key 'servce' in the top level (did you mean 'service'?)"]),
-            (None, ["checkpoints"], ["checkpoints is no longer read: set state instead"]),
+            (None, ["servce"], "the top level: unknown key servce (did you mean 'service'?)"),
+            (None, ["hots"], "the top level: unknown key hots (did you mean 'host'?)"),
             (
                 "toy",
                 ["page", "lable"],
-                [
-                    "unknown key 'page' in [toy] (did you mean 'pages'?)",
-                    "unknown key 'lable' in [toy] (did you mean 'label'?)",
-                ],
+                "[toy]: unknown key page (did you mean 'pages'?), lable (did you mean 'label'?)",
             ),
-            ("toy", ["FLEETGAUGE_TOY_PAGES"], ["unknown key 'FLEETGAUGE_TOY_PAGES' in [toy]"]),
+            ("toy", ["FLEETGAUGE_TOY_PAGES"], "[toy]: unknown key FLEETGAUGE_TOY_PAGES"),
         ],
     )
-    def test_keys_of_the_file(self, table: str | None, keys: list[str], errors: list[str]) -> None:
+    def test_keys_of_the_file(self, table: str | None, keys: list[str], error: str) -> None:
         content: dict[str, Any] = dict.fromkeys(keys, 1)
         model: type[Settings] = ToySettings if table else CoreSettings
-        error = refused(model, table, {table: content} if table else content)
-        assert error == f"f.toml: {', '.join(errors)}"
+        assert refused(model, table, {table: content} if table else content) == f"f.toml: in {error}"
 
-    def test_keys_and_nested_values_of_a_secret(self) -> None:
-        secrets = StoredSecrets({"TOY_APIKEY": CANARY, "OWNER": "me", "FLEETGAUGE_TOY_LABEL": [CANARY]})
+    @pytest.mark.parametrize(
+        ("secret", "error"),
+        [
+            (
+                {"TOY_APIKEY": CANARY, "OWNER": "me"},
+                "unknown key TOY_APIKEY (did you mean 'TOY_API_KEY'?), OWNER",
+            ),
+            (
+                {"FLEETGAUGE_TOY_LABEL": [CANARY]},
+                "FLEETGAUGE_TOY_LABEL: Input should be a valid string, not a list",
+            ),
+        ],
+    )
+    def test_keys_and_nested_values_of_a_secret(self, secret: dict[str, Any], error: str) -> None:
         with pytest.raises(ConfigurationError) as caught:
-            toy(secrets=secrets)
-        assert str(caught.value) == (
-            "the AWS secret dev/toy: unknown key 'TOY_APIKEY' (did you mean 'TOY_API_KEY'?), "
-            "unknown key 'OWNER', FLEETGAUGE_TOY_LABEL is a list: store text or a number"
-        )
+            toy(secrets=StoredSecrets(secret))
+        assert str(caught.value) == f"the AWS secret dev/toy: {error}"
         assert CANARY not in everything(caught.value)
 
     @pytest.mark.parametrize("key", ["0f" * 16, "wandb_v1_" + "Zx9" * 20, f"TOY_API_KEY={CANARY}"])
@@ -294,20 +293,12 @@ class TestUnknownNames:
     def test_variables_with_our_prefix(self) -> None:
         models = (CoreSettings, ToySettings)
         refuse_unknown_variables({"FLEETGAUGE_TOY_PAGES": "1", "FLEETGAUGE_STEP": "1", "FLEET": "1"}, models)
-        wrong = dict.fromkeys(("FLEETGAUGE_TOY_PAGE", "FLEETGAUGE_CHECKPOINTS", "FLEETGAUGE_XENA_PATHS"), "1")
+        other = "FLEETGAUGE_9_OF_A_COMPLETELY_DIFFERENT_KIND"
+        wrong = dict.fromkeys(("FLEETGAUGE_TOY_PAGE", other), "1")
         with pytest.raises(ConfigurationError) as caught:
-            refuse_unknown_variables(wrong, models, lambda: ["FLEETGAUGE_XENNA_PATHS"])
-        assert str(caught.value).split("; ") == [
-            "unknown variable FLEETGAUGE_TOY_PAGE (did you mean 'FLEETGAUGE_TOY_PAGES'?)",
-            "FLEETGAUGE_CHECKPOINTS is no longer read: set FLEETGAUGE_STATE instead",
-            "unknown variable FLEETGAUGE_XENA_PATHS (did you mean 'FLEETGAUGE_XENNA_PATHS'?)",
-        ]
-
-    def test_tables_of_the_file(self, tmp_path: Path) -> None:
-        path = tmp_path / "f.toml"
-        path.write_text("[hots]\n")
-        with pytest.raises(ConfigurationError, match=r"unknown table \[hots\] \(did you mean 'host'\?\)"):
-            Configuration({}, str(path))
+            refuse_unknown_variables(wrong, models)
+        hint = "(did you mean 'FLEETGAUGE_TOY_PAGES'?)"
+        assert str(caught.value) == f"unknown variable FLEETGAUGE_TOY_PAGE {hint}, {other}"
 
 
 class TestConfiguration:
@@ -397,7 +388,7 @@ class TestFile:
     [
         ("intake.monitoring.svc", "http://intake.monitoring.svc:8080", True),
         ("Intake.monitoring.svc:8080", "http://intake.monitoring.svc:8080/v1", True),
-        ("intake:80", "http://intake", True),
+        ("intake", "http://intake", True),
         ("[fd00::1]:8080", "http://[fd00::1]:8080", True),
         ("intake:8080", "http://intake:8081", False),
         ("intake", "http://intake.example.com", False),
