@@ -100,7 +100,7 @@ class Api:
         """
         body = orjson.dumps({"query": query, "variables": variables})
         try:
-            return self._http.post(self.url, body, self._headers, deadline, largest)
+            return self._http.request("POST", self.url, body, self._headers, deadline, largest)
         # Both are cured by fewer rows.
         except (TimedOutError, TooLargeError) as error:
             raise FailedRequestError(str(error), Failure.HEAVY) from None

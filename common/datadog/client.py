@@ -21,7 +21,7 @@ from common.config.settings import CoreSettings, DatadogSettings
 from common.datadog.payloads import Encoding
 from common.errors import ConfigurationError, DeliveryError, RefusedError, SourceError
 from common.logs import redact
-from common.net.http import Http, Reply, TooLargeError, UnavailableError, proxy_for
+from common.net.http import Http, Reply, TooLargeError, UnavailableError, pool_for
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, persist, requested_wait
 from common.text import excerpt
 from common.times import parse_http_date
@@ -77,7 +77,7 @@ class DatadogClient:
                 raise ConfigurationError(f"{purpose}: {settings.not_set('DD_APP_KEY')}")
             self._keys["DD-APPLICATION-KEY"] = settings.app_key
         setting = "DD_SITE" if settings.url is None else "FLEETGAUGE_DD_URL"
-        self._http = Http(proxy_for(self.address, core), self, setting=setting)
+        self._http = Http(pool_for(self.address, core), self, setting=setting)
         self._reply: Reply | None = None  # to the last request
 
     def submit(self, body: bytes) -> None:

@@ -7,6 +7,7 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
+from urllib3 import PoolManager
 
 from common.collector import Report
 from common.net.http import Http, TooLargeError
@@ -32,7 +33,7 @@ def flood() -> Iterator[Flood]:
 
 
 def test_an_answer_that_is_too_long_is_released_with_its_error(flood: Flood) -> None:
-    http = Http(None, Report(), setting="X")
+    http = Http(PoolManager(), Report(), setting="X")
     kept = []
     gc.collect()
     gc.disable()
@@ -40,7 +41,7 @@ def test_an_answer_that_is_too_long_is_released_with_its_error(flood: Flood) -> 
     try:
         for _ in range(10):
             with pytest.raises(TooLargeError) as caught:
-                http.post(f"{flood.url}/x", b"", {}, Deadline(30), 4 * MEGABYTE)
+                http.request("POST", f"{flood.url}/x", b"", {}, Deadline(30), 4 * MEGABYTE)
             kept.append(caught.value)
         flood.requests.clear()
         held, _ = tracemalloc.get_traced_memory()
