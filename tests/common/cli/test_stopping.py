@@ -28,7 +28,8 @@ def seconds(project: Project, tmp_path: Path) -> Project:
 
 
 def child_of(run: subprocess.Popen[str]) -> int:
-    return int(Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()[0])
+    threads = Path(f"/proc/{run.pid}/task").glob("*/children")
+    return int(" ".join(children.read_text() for children in threads))
 
 
 def finish(project: Project, intake: Intake) -> None:

@@ -105,17 +105,6 @@ def test_ready_file_that_cannot_be_written_is_logged(
     assert "FLEETGAUGE_READY_FILE" in caplog.text
 
 
-def test_only_refusals_in_a_row_count_and_per_collector() -> None:
-    ready = ReadyFile("", ["toy", "other"])
-    refused, too_large, unauthorized = (outcome("RefusedError", status) for status in (403, 413, 401))
-    counts = []
-    for each in (refused, refused, too_large, refused, unauthorized, refused, refused, outcome(), refused):
-        ready.note(each)
-        ready.note(outcome(name="other"))
-        counts.append(ready.refused("toy"))
-    assert counts == [1, 2, 0, 1, 0, 1, 2, 0, 1]
-
-
 @pytest.mark.slow
 def test_push_delivers_points_and_self_metrics(project: Project, intake: Intake) -> None:
     body = "context.report.drop('bad_record', 3)\nyield VALUE(7, context.window.until, kind='a')\n"
