@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from common import logs, registry
 from common.cli.arguments import LIVE, options_of, parser
 from common.cli.completion import script
-from common.errors import ConfigurationError, NoBackfillError
+from common.errors import ConfigurationError
 from common.options import DATADOG, Mode, Options
 from common.outcome import Outcome, Status
 from common.text import visible
@@ -148,6 +148,7 @@ def _run_here(
 ) -> int:
     """Run collectors one after another in this process, show what they found, and return the exit code."""
     from common.cli.progress import ProgressDisplay
+    from common.collector import load_collector
     from common.run.run import run
 
     points: dict[str, Points] = {}
@@ -161,7 +162,7 @@ def _run_here(
         sys.stderr.flush()
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
-    def run_one(name: str, options: Options) -> Outcome:
+    def run_one(name: str, options: Options, points: dict[str, Points]) -> Outcome:
         # Standard output is for points, perhaps as JSON: what a library prints must not be among them.
         with redirect_stdout(sys.stderr):
             outcome = run(
@@ -178,10 +179,19 @@ def _run_here(
     # What all collectors share is checked once, after them.
     shared = [DATADOG] if options.mode in {Mode.CHECK, Mode.PRINT_CONFIG} else []
     for name in [*names, *shared]:
-        outcome = run_one(name, options)
-        # A page without --since: the last day of what knows the past, and the present of the others.
-        if not given.since and outcome.error and outcome.error.type == NoBackfillError.__name__:
-            outcome = run_one(name, replace(options, backfill=None, timeout=given.timeout or LIVE))
+        if not given.html or given.since:
+            outcomes.append(run_one(name, options, points))
+            continue
+        # A page without --since: the last day of what knows the past, and the present of the rest.
+        # Two runs for one page: a backfill leaves out what is only known live.
+        present: dict[str, Points] = {}
+        outcome = run_one(name, replace(options, backfill=None, timeout=given.timeout or LIVE), present)
+        if not outcome.error and load_collector(name).has_history:
+            outcome = run_one(name, options, points)
+            if name in points:
+                points[name].add_present(present[name])
+        else:
+            points |= present
         outcomes.append(outcome)
     # The runs logged under the names of their collectors.
     logs.set_up("run_collector", verbose=given.verbose)

@@ -49,6 +49,7 @@ DATADOG_TABLE = "datadog"
 PROVISION_TABLE = "provision"
 # A path that names a device or a large file by mistake must not fill the memory.
 MAX_FILE_BYTES = 2**18
+RENAMED = {"FLEETGAUGE_CHECKPOINTS": "FLEETGAUGE_STATE", "checkpoints": "state"}
 
 # The name of a setting, and not a credential that was pasted instead.
 _SETTING_NAME = re.compile(rf"{PREFIX}\w+|[A-Za-z_-]{{1,40}}")
@@ -255,22 +256,19 @@ def _explain(error: ValidationError, searched: list[str], origins: Mapping[str, 
     problems = error.errors(include_url=False, include_context=False)
     wrong = [problem for problem in problems if problem["type"] != "missing"]
     if not wrong:
-        missing = ", ".join(
-            str(problem["loc"][0]) if problem["loc"] else problem["msg"] for problem in problems
-        )
-        verb = "is" if len(problems) == 1 else "are"
-        return NotConfiguredError(f"{missing} {verb} not set; looked in: {'; '.join(searched)}")
+        missing = [str(problem["loc"][0]) if problem["loc"] else problem["msg"] for problem in problems]
+        verb = "is" if len(missing) == 1 else "are"
+        return NotConfiguredError(f"{', '.join(missing)} {verb} not set; looked in: {'; '.join(searched)}")
     texts = []
     for problem in wrong:
         text = problem["msg"].removeprefix("Value error, ")
         if problem["type"].endswith("_type"):
             text += f", not {_type_name(problem['input'])}"
-        # The name is empty for an error about several settings, which names them itself.
         name = ".".join(map(str, problem["loc"]))
         origin = origins.get(name.partition(".")[0], ENVIRONMENT)
-        texts.append(
-            ": ".join(part for part in (origin if origin != ENVIRONMENT else "", name, text) if part)
-        )
+        where = "" if origin == ENVIRONMENT else f"{origin}: "
+        # An error about several settings names them itself.
+        texts.append(f"{where}{name}: {text}" if name else text)
     return ConfigurationError("; ".join(dict.fromkeys(texts)))
 
 
@@ -293,12 +291,10 @@ def _refuse_unknown(kind: str, given: Iterable[str], known: list[str], where: st
 
     `kind` is `variable` or `key`, and `where` its location. What may be a pasted credential is not shown.
     """
-    wrong = [
-        (name if _SETTING_NAME.fullmatch(name) else "(not shown, it may be a credential)")
-        + nearest(name, known)
-        for name in given
-        if name not in known
-    ]
+    wrong = []
+    for name in (name for name in given if name not in known):
+        hint = f" (it is {RENAMED[name]} now)" if name in RENAMED else nearest(name, known)
+        wrong.append(f"{name if _SETTING_NAME.fullmatch(name) else 'that may be a credential'}{hint}")
     if wrong:
         raise ConfigurationError(f"{where}unknown {kind} {', '.join(wrong)}")
 

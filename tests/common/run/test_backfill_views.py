@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -40,9 +39,7 @@ class TestLooking:
     def test_what_was_written_where_is_said_at_the_end(self, fleet: Project) -> None:
         ran = fleet.run("wandb", *fixed(3), "--csv", "p.csv", "--html", "p.html")
         assert ran.returncode == 0, ran.stderr
-        table, page = ran.stdout.splitlines()[-2:]
-        assert re.fullmatch(r"wrote p\.csv, [\d.]+ KiB", table)
-        assert re.fullmatch(r"wrote p\.html, [\d.]+ KiB", page)
+        assert ran.stdout.splitlines()[-2:] == ["wrote p.csv", "wrote p.html"]
         assert (fleet.directory / "p.csv").is_file()
 
     def test_every_point_can_be_had_as_csv(self, fleet: Project, wandb: Wandb, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_without_a_store_it_says_what_is_not_known(reader: Project) -> None:
 def test_the_old_name_of_the_setting_is_refused_with_the_new_one(reader: Project) -> None:
     code, said = check(reader, FLEETGAUGE_CHECKPOINTS="/data")
     assert code == 2
-    assert "FLEETGAUGE_CHECKPOINTS is no longer read: set FLEETGAUGE_STATE instead" in said
+    assert "FLEETGAUGE_CHECKPOINTS (it is FLEETGAUGE_STATE now)" in said
 
 
 def test_an_s3_role_that_may_only_read(reader: Project, aws: Aws) -> None:
