@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -232,17 +231,11 @@ def _part_of(option: str, text: str | None, environ: Mapping[str, str], most: in
     """
     if text is None:
         return 0, 1
-    found = re.fullmatch(r"(\d*)/(\d+)", text.strip())
-    if found is None:
-        raise ConfigurationError(
-            f"{option} {text!r} is not a part: write 0/8 to 7/8, or /8 in an Indexed Job"
-        )
-    index = found[1] or environ.get(INDEX, "").strip()
-    if not index.isdecimal():
-        raise ConfigurationError(f"{option} {text} takes its part from {INDEX}, which is not set to a number")
-    part, parts = int(index), int(found[2])
-    if not 0 <= part < parts <= most:
-        raise ConfigurationError(
-            f"{option} {part}/{parts}: parts are numbered from 0 to {parts - 1}, and at most {most:,}"
-        )
-    return part, parts
+    index, _, count = text.strip().partition("/")
+    index = index or environ.get(INDEX, "").strip()
+    if index.isdecimal() and count.isdecimal() and int(index) < int(count) <= most:
+        return int(index), int(count)
+    raise ConfigurationError(
+        f"{option} {text} is not a part: write 0/8 to 7/8, or /8 where {INDEX} is set; "
+        f"there may be {most:,} parts"
+    )

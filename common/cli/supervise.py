@@ -11,7 +11,6 @@ children when the parent is interrupted.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import select
@@ -21,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -295,8 +295,7 @@ def delay(core: CoreSettings | None, name: str, interval: int) -> float:
     if core is None or not (core.node_local or registry.declaration(name).per_node):
         return 0.0
     node = core.node_name or socket.gethostname()
-    digest = hashlib.sha256(node.encode("utf-8", "surrogateescape")).digest()
-    return interval * int.from_bytes(digest[:4], "big") / 2**32
+    return interval * zlib.crc32(node.encode("utf-8", "surrogateescape")) / 2**32
 
 
 def _end_with_parent() -> None:

@@ -86,11 +86,7 @@ class Configuration:
     @cached_property
     def address(self) -> str:
         """The address of Datadog by environment and file, which a dry run knows as well as a push."""
-        table = self._file.table(DATADOG_TABLE)
-        # The table has keys as well, which this model would refuse as unknown.
-        fields = {key: value for key, value in table.items() if key in DatadogAddress.model_fields}
-        file = ConfigurationFile(self._file.path, {**self._file.tables, DATADOG_TABLE: fields})
-        return load(DatadogAddress, DATADOG_TABLE, environ=self._environ, file=file).address
+        return load(DatadogAddress, DATADOG_TABLE, environ=self._environ, file=self._file).address
 
     def datadog(self) -> DatadogSettings:
         """Return the settings to push with; ConfigurationError names all that is missing, also DD_ENV.
@@ -191,14 +187,18 @@ def load(
     names = variables(model)
     section = f"[{table}]" if table else "the top level"
     in_file = file.table(table)
-    tables = [] if table else registry.names()  # one of which a misspelt key of the top level may be
-    _refuse_unknown("key", in_file, [*names, *tables], f"{file.path}: in {section}: ")
+    known = [*names]
+    if table is None:
+        known += registry.names()  # tables, of which a misspelt key may be one
+    if model is DatadogAddress:
+        known += DatadogSettings.model_fields  # of the same table
+    _refuse_unknown("key", in_file, known, f"{file.path}: in {section}: ")
     in_secret, secret_text = _read_secret(model, table, environ, secrets)
     file_text = f"the configuration file {file.path}" if file.path else "no configuration file was given"
     searched = [text for text in (ENVIRONMENT, secret_text, file_text) if text]
 
     candidates = [
-        *((names[key], value, f"{file.path}: {key} in {section}") for key, value in in_file.items()),
+        *((names[key], in_file[key], f"{file.path}: {key} in {section}") for key in names if key in in_file),
         *((name, value, secret_text) for name, value in in_secret.items()),
         *((name, environ[name], ENVIRONMENT) for name in names.values() if name in environ),
     ]

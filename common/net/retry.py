@@ -85,9 +85,8 @@ def requested_wait(headers: Mapping[str, str], now: float) -> float | None:
     Seconds may be fractional; `Retry-After` may be a date, which is compared with `now`. An unreadable header
     is ignored.
     """
-    lowered = {key.lower(): value for key, value in headers.items()}
-    for header in ("retry-after", "x-ratelimit-reset", "ratelimit-reset"):
-        text = lowered.get(header, "").strip()
+    for header in ("Retry-After", "X-RateLimit-Reset", "RateLimit-Reset"):
+        text = headers.get(header, "").strip()
         try:
             seconds = float(text)
         except ValueError:
@@ -100,10 +99,9 @@ def requested_wait(headers: Mapping[str, str], now: float) -> float | None:
 
 def requests_left(headers: Mapping[str, str]) -> int | None:
     """Return how many requests a rate limit still allows; None where no header has a number."""
-    lowered = {key.lower(): value for key, value in headers.items()}
-    for header in ("ratelimit-remaining", "x-ratelimit-remaining"):
+    for header in ("RateLimit-Remaining", "X-RateLimit-Remaining"):
         with suppress(ValueError):
-            return int(lowered.get(header, ""))
+            return int(headers.get(header, ""))
     return None
 
 

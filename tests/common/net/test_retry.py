@@ -60,7 +60,7 @@ class TestRequestedWait:
             ({"Retry-After": "0"}, 0),
             ({"Retry-After": "60.5"}, 60),
             ({"Retry-After": "1e999"}, 60),
-            ({"retry-after": formatdate(NOW + 7, usegmt=True)}, 7),
+            ({"Retry-After": formatdate(NOW + 7, usegmt=True)}, 7),
             ({"Retry-After": formatdate(NOW + 7000, usegmt=True)}, 60),
             ({"Retry-After": formatdate(NOW, usegmt=True)}, 0),
             ({"Retry-After": formatdate(NOW - 1, usegmt=True)}, None),
