@@ -28,7 +28,6 @@ from common.config.settings import (
     variables,
 )
 from common.config.sources import (
-    MAX_FILE_BYTES,
     AwsSecrets,
     Configuration,
     ConfigurationFile,
@@ -143,11 +142,6 @@ class TestPrecedence:
                 assert origins[NAMES[field]] in {"default", "not set"}
         assert secrets.reads == ([] if has_secrets else ["dev/toy"])
 
-    def test_model_without_secrets_reads_none(self) -> None:
-        secrets = StoredSecrets({})
-        assert load(CoreSettings, None, environ={}, secrets=secrets).step == 900
-        assert secrets.reads == []
-
     def test_file_may_have_lists_and_numbers(self) -> None:
         settings = toy({"projects": ["a", "b"], "pages": 3, "ratio": 2, "wait": 60, "enabled": False})
         assert (settings.projects, settings.pages, settings.ratio) == (("a", "b"), 3, 2.0)
@@ -196,20 +190,12 @@ class TestWrongTypes:
     @pytest.mark.parametrize(
         ("key", "value", "type_name"),
         [
-            ("pages", True, "a boolean"),
-            ("ratio", True, "a boolean"),
-            ("wait", False, "a boolean"),
-            ("label", True, "a boolean"),
-            ("label", 5, "a number"),
-            ("label", {"a": 1}, "a table"),
-            ("pages", [1], "a list"),
-            ("pages", tomllib.loads("x = 2026-11-18")["x"], "a date or time"),
-            ("projects", 5, "a number"),
+            *((key, False, "a boolean") for key in ("pages", "ratio", "wait", "label")),
+            *((key, 5, "a number") for key in ("label", "projects", "api_key")),
             ("projects", ["a", 1], "a number"),
-            ("enabled", [True], "a list"),
-            ("api_key", 5, "a number"),
-            ("api_key", [CANARY], "a list"),
-            ("api_key", {"nested": CANARY}, "a table"),
+            ("pages", tomllib.loads("x = 2026-11-18")["x"], "a date or time"),
+            *((key, [CANARY], "a list") for key in ("pages", "enabled", "api_key")),
+            *((key, {"nested": CANARY}, "a table") for key in ("label", "api_key")),
         ],
     )
     def test_type_of_a_value_in_the_file_is_named(self, key: str, value: object, type_name: str) -> None:
@@ -237,12 +223,15 @@ class TestWrongTypes:
         with pytest.raises(ConfigurationError) as caught:
             toy({"ratio": "x"}, secrets, FLEETGAUGE_TOY_WAIT="soon")
         assert CANARY not in everything(caught.value)
-        labels = [text.partition(": ") for text in str(caught.value).split("; ")]
-        origin = "the AWS secret dev/toy"
-        assert [label for label, _, text in labels if label == origin or "in [toy]" in text] == [
-            *(origin, origin, "toy.toml")
+        secret, variable = "the AWS secret dev/toy: FLEETGAUGE_TOY", "FLEETGAUGE_TOY"
+        assert [
+            text.partition(": Input")[0].partition(": it holds")[0] for text in str(caught.value).split("; ")
+        ] == [
+            f"{secret}_APP_KEY",
+            f"{secret}_PAGES",
+            f"toy.toml: ratio in [toy]: {variable}_RATIO",
+            f"{variable}_WAIT: 'soon' is not a duration: write seconds (900) or units (15m, 1h30m, 7d)",
         ]
-        assert "FLEETGAUGE_TOY_WAIT: 'soon' is not a duration" in str(caught.value)
 
 
 class TestUnknownNames:
@@ -341,29 +330,26 @@ class TestFile:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (b"env = ", "is not TOML: Invalid value"),
-            (b"\xff\xfe", "is not TOML: "),
-            (b'api_key = "canary-secret-value\n', "is not TOML: .*line 1"),
-            (b"#" * (MAX_FILE_BYTES + 1), "is larger than 262,144 bytes"),
+            (None, "cannot read the configuration file {}: No such file"),
+            (b"\xff\xfe", "the configuration file {} is not TOML: "),
+            (b'api_key = "canary-secret-value\n', "the configuration file {} is not TOML: .*line 1"),
+            (b"#" * 262_145, "the configuration file {} is larger than 262,144 bytes"),
         ],
     )
-    def test_file_that_cannot_be_parsed_is_named(self, tmp_path: Path, content: bytes, message: str) -> None:
+    def test_file_that_cannot_be_read_is_named(
+        self, tmp_path: Path, content: bytes | None, message: str
+    ) -> None:
         path = tmp_path / "f.toml"
-        path.write_bytes(content)
-        with pytest.raises(ConfigurationError, match=f"^the configuration file {path} {message}") as caught:
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(ConfigurationError, match=f"^{message.format(path)}") as caught:
             read_tables(str(path))
         assert CANARY not in everything(caught.value)
 
     def test_file_of_the_largest_size_is_read(self, tmp_path: Path) -> None:
         path = tmp_path / "f.toml"
-        path.write_text("#" * MAX_FILE_BYTES)
+        path.write_text("#" * 262_144)
         assert read_tables(str(path)) == {}
-
-    @pytest.mark.parametrize(("name", "reason"), [("absent", "No such file"), ("", "Is a directory")])
-    def test_file_that_cannot_be_opened_is_named(self, tmp_path: Path, name: str, reason: str) -> None:
-        path = str(tmp_path / name)
-        with pytest.raises(ConfigurationError, match=f"^cannot read the configuration file {path}: {reason}"):
-            read_tables(path)
 
     def test_example_has_every_setting_with_its_default(self) -> None:
         path = ROOT / "docs" / "fleetgauge.example.toml"
@@ -388,10 +374,8 @@ class TestFile:
     [
         ("intake.monitoring.svc", "http://intake.monitoring.svc:8080", True),
         ("Intake.monitoring.svc:8080", "http://intake.monitoring.svc:8080/v1", True),
-        ("intake", "http://intake", True),
         ("[fd00::1]:8080", "http://[fd00::1]:8080", True),
         ("intake:8080", "http://intake:8081", False),
-        ("intake", "http://intake.example.com", False),
         ("", "http://intake", False),
     ],
 )
