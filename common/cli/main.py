@@ -71,7 +71,7 @@ def _fail(message: str, code: int) -> int:
     """Print an error as one line and return the code; where that fails, only the code reports the error."""
     with suppress(OSError):
         sys.stderr.write(f"run_collector.py: {visible(message)}\n")
-        sys.stderr.flush()
+        sys.stdout.flush()
     return code
 
 

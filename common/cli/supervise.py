@@ -78,8 +78,13 @@ def supervise(
     def watch(name: str) -> None:
         while True:
             with slots:
-                for outcome in _outcomes(name, options, argv, environ):
-                    arrived.put(outcome)
+                try:
+                    for outcome in _outcomes(name, options, argv, environ):
+                        arrived.put(outcome)
+                # A defect of ours must not leave the parent waiting.
+                except Exception as error:
+                    log.exception("%s: unexpected error", name)
+                    arrived.put(_failed(name, f"unexpected error: {error}", time.monotonic()))
             if every is None:
                 return
             # Not at once: a collector that fails at start would be started in a loop.
