@@ -83,9 +83,13 @@ class _Redacting:
 
 
 def guard_streams() -> None:
-    """Redact all that this process prints from now on. What C code writes to a descriptor is not redacted."""
+    """Redact all that this process prints from now on; warnings of Python become log records.
+
+    What C code writes to a descriptor is not redacted.
+    """
     sys.stdout = cast("TextIO", _Redacting(sys.stdout))
     sys.stderr = cast("TextIO", _Redacting(sys.stderr))
+    logging.captureWarnings(capture=True)
 
 
 def can_erase(stream: TextIO) -> bool:
@@ -144,8 +148,7 @@ def set_up(
 ) -> None:
     """Send log records to `stream` (standard error by default); `labels` become `dd.*` in JSON lines.
 
-    `name` is the collector, or the program. A later call replaces the handlers of an earlier one. Warnings of
-    Python become log records too.
+    `name` is the collector, or the program. A later call replaces the handlers of an earlier one.
     """
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
@@ -160,4 +163,3 @@ def set_up(
     root.setLevel(logging.WARNING)
     for logger in OURS:
         logging.getLogger(logger).setLevel(logging.DEBUG if verbose else logging.INFO)
-    logging.captureWarnings(capture=True)

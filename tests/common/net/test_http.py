@@ -21,7 +21,6 @@ from common.metric import gauge
 from common.net.http import Http, pool_for
 from common.net.retry import Deadline
 from support.certificates import self_signed, server_context
-from support.servers.datadog import Intake
 from support.sinks import send
 from support.standins import KEY, NOW, Time, core_settings, datadog_settings, everything
 
@@ -138,12 +137,6 @@ class TestOnTheWire:
         with pytest.raises(DeliveryError, match=rf"{status}.*\(tried 12 times\)$"):
             send(sink_through(f"http://{proxy.address}", time, seconds=1000), [LOAD(1, NOW)])
         assert len(proxy.heads) == 12
-
-    def test_loopback_is_reached_without_the_proxy(self, proxies: Proxies, time: Time) -> None:
-        proxy = proxies(deny)
-        with Intake(KEY, clock=lambda: NOW) as intake:
-            send(sink_through(f"http://{proxy.address}", time, FLEETGAUGE_DD_URL=intake.url), [LOAD(1, NOW)])
-        assert (proxy.heads, intake.value("host.load")) == ([], 1)
 
     def test_tls_that_breaks_off_is_tried_again(self, proxies: Proxies, time: Time) -> None:
         proxy = proxies(connect_and_hang_up)
