@@ -78,8 +78,9 @@ class TooLargeError(SourceError):
 
 
 class Reply(NamedTuple):
-    """A response of any status; its body is decompressed."""
+    """A response of any status to a request of `url`; its body is decompressed."""
 
+    url: str
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -91,6 +92,15 @@ class Reply(NamedTuple):
             return json.loads(self.body)
         except (ValueError, RecursionError):
             return None
+
+    def checked(self) -> Reply:
+        """Return the response where its status is 2xx; otherwise raise UnavailableError or RejectedError."""
+        if self.status in RETRIED_STATUSES:
+            wait = requested_wait(self.headers, time.time())
+            raise UnavailableError(self.url, self.status, self.body, wait)
+        if not 200 <= self.status < 300:
+            raise RejectedError(self.url, self.status, self.body)
+        return self
 
 
 class Http:
@@ -109,27 +119,6 @@ class Http:
     def close(self) -> None:
         """Close the connections that are not in use."""
         self._pool.clear()
-
-    def request(
-        self,
-        method: str,
-        url: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        deadline: Deadline,
-        largest: int = MAX_RESPONSE_BYTES,
-    ) -> Reply:
-        """Send one request and return its 2xx response; otherwise UnavailableError or RejectedError.
-
-        A response of more than `largest` bytes is a TooLargeError. Without a response it raises as `send`.
-        """
-        reply = self.send(method, url, body, headers, deadline, largest=largest)
-        if reply.status in RETRIED_STATUSES:
-            wait = requested_wait(reply.headers, time.time())
-            raise UnavailableError(url, reply.status, reply.body, wait)
-        if not 200 <= reply.status < 300:
-            raise RejectedError(url, reply.status, reply.body)
-        return reply
 
     def send(
         self,
@@ -188,7 +177,7 @@ class Http:
                 response.close()  # does nothing to a connection that went back to the pool
             took = 1000 * (time.monotonic() - started)
             log.debug("%s %s: %d after %.0f ms, %d bytes", method, url, response.status, took, len(content))
-            return Reply(response.status, response.headers, bytes(content))
+            return Reply(url, response.status, response.headers, bytes(content))
         except HTTPError as error:
             raise connection_error(error, url, self._setting) from None
 
@@ -223,7 +212,7 @@ class HttpClient:
         http = self._connections[host]
         try:
             return persist(
-                lambda: http.request(method, url, body, headers, deadline), deadline, deadline.sleep
+                lambda: http.send(method, url, body, headers, deadline).checked(), deadline, deadline.sleep
             )
         except TransientError as error:
             raise SourceError(str(error)) from error

@@ -125,7 +125,7 @@ class TestOnTheWire:
         pool = pool_for(SITE, core_settings(HTTPS_PROXY=f"http://{proxy.address}"))
         http = Http(pool, Report(), setting="WANDB_BASE_URL")
         with pytest.raises(ConfigurationError) as caught:
-            http.request("POST", f"{SITE}/graphql", b"", {}, Deadline(1000, time))
+            http.send("POST", f"{SITE}/graphql", b"", {}, Deadline(1000, time))
         assert str(caught.value) == refusal("403 Forbidden")
         assert (len(proxy.heads), time.naps) == (1, [])
 

@@ -54,7 +54,12 @@ def echo() -> Iterator[Echo]:
 def post(
     server: LoopbackServer[Request], body: bytes = b"hello", largest: int = 10_000, seconds: float = 10
 ) -> bytes:
-    return connected().request("POST", f"{server.url}/x", body, {}, Deadline(seconds), largest).body
+    return (
+        connected()
+        .send("POST", f"{server.url}/x", body, {}, Deadline(seconds), largest=largest)
+        .checked()
+        .body
+    )
 
 
 def connected(report: Report | None = None) -> Http:
@@ -66,9 +71,7 @@ class TestAnswers:
         report = Report()
         http = connected(report)
         for _ in range(3):
-            assert (
-                http.request("POST", f"{echo.url}/x", b"hello", {"X-Key": "k"}, Deadline(10)).body == b"hello"
-            )
+            assert http.send("POST", f"{echo.url}/x", b"hello", {"X-Key": "k"}, Deadline(10)).body == b"hello"
         assert report.requests == 3
         assert echo.requests[0].headers["X-Key"] == "k"
         assert echo.requests[0].headers["Accept-Encoding"] == "gzip"
@@ -79,11 +82,11 @@ class TestAnswers:
         for more in (0, 1, 1, 1):
             body = gzip.compress(b"z" * (16 * MEBIBYTE + more), 1)
             echo.faults.add(Fault(body=body, headers={"Content-Encoding": "gzip"}))
-        assert len(http.request("POST", f"{echo.url}/x", b"", {}, Deadline(10)).body) == 16 * MEBIBYTE
+        assert len(http.send("POST", f"{echo.url}/x", b"", {}, Deadline(10)).body) == 16 * MEBIBYTE
         tracemalloc.start()
         for _ in range(3):
             with pytest.raises(TooLargeError) as caught:
-                http.request("POST", f"{echo.url}/x", b"", {}, Deadline(10))
+                http.send("POST", f"{echo.url}/x", b"", {}, Deadline(10))
             errors.append(caught.value)
         held, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -197,14 +200,14 @@ class TestBounds:
             dripping.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
             with pytest.raises(DeadlineExceededError):
-                connected().request("POST", url, b"", {}, Deadline(0.3))
+                connected().send("POST", url, b"", {}, Deadline(0.3))
             stop.set()
             dripping.join()
 
     def test_once_the_time_is_over_nothing_is_sent(self, echo: Echo) -> None:
         report = Report()
         with pytest.raises(DeadlineExceededError):
-            connected(report).request("POST", f"{echo.url}/x", b"", {}, Deadline(-1))
+            connected(report).send("POST", f"{echo.url}/x", b"", {}, Deadline(-1))
         assert (report.requests, echo.requests) == (0, [])
 
 
@@ -238,6 +241,6 @@ class TestCertificates:
             host = f"127.0.0.1:{listening.getsockname()[1]}"
             expected = rf"^cannot reach {host} \(TLS: .*{reason}.*\); check WANDB_BASE_URL$"
             with pytest.raises(FleetgaugeError, match=expected) as caught:
-                connected().request("POST", f"https://{host}/", b"", {}, Deadline(10))
+                connected().send("POST", f"https://{host}/", b"", {}, Deadline(10))
             assert caught.value.configuration is configuration
             greeting.join()
