@@ -149,19 +149,18 @@ class Http:
         started = time.monotonic()
         log.debug("%s %s: sending %s bytes", method, url, f"{len(body or b''):,}")
         try:
-            response = self._pool.request(
+            # Retries are the caller's, under one deadline. urllib3's own would add to it, and hide the
+            # attempts. Closing a response that was read to its end leaves the connection in the pool.
+            with self._pool.request(
                 method,
                 url,
                 body=body,
                 headers={"Accept-Encoding": "gzip", "User-Agent": "fleetgauge", **headers},
                 timeout=limits,
-                # Retries are the caller's, under one deadline. urllib3's own would add to it, and hide the
-                # attempts.
                 retries=False,
                 redirect=False,
                 preload_content=False,
-            )
-            try:
+            ) as response:
                 # In chunks as they arrive, so that a slow or an endless response is cut off.
                 content = bytearray()
                 while chunk := response.read1(CHUNK, decode_content=True):
@@ -172,9 +171,6 @@ class Http:
                     # A read timeout of urllib3 restarts with each chunk: a server that sends a byte now and
                     # then would never reach it.
                     deadline.timeout(read_timeout, awaited)
-                response.release_conn()
-            finally:
-                response.close()  # does nothing to a connection that went back to the pool
             took = 1000 * (time.monotonic() - started)
             log.debug("%s %s: %d after %.0f ms, %d bytes", method, url, response.status, took, len(content))
             return Reply(url, response.status, response.headers, bytes(content))

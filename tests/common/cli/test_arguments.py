@@ -96,7 +96,7 @@ def test_backfill_knows_what_to_do_about_ingestion_that_is_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "index", "part"), [("0/4", "", (0, 4)), ("3/4", "1", (3, 4)), ("/4", " 2 ", (2, 4))]
+    ("text", "index", "part"), [("0/4", "", (0, 4)), ("63/64", "1", (63, 64)), ("/4", " 2 ", (2, 4))]
 )
 def test_part_comes_from_the_option_or_the_index_of_the_pod(
     text: str, index: str, part: tuple[int, int]
@@ -128,7 +128,7 @@ def test_part_comes_from_the_option_or_the_index_of_the_pod(
         ("wandb --since 1d --until 1d", "--until 2026-11-14T12:00:00Z is not after --since"),
         *((f"{FIXED} --slice={part}", f"--slice {part} is not a part: write 0/8") for part in BAD_PARTS),
         *((f"wandb --shard={part}", f"--shard {part} is not a part") for part in (*BAD_PARTS, "0/65")),
-        ("wandb --since 7d --slice 0/2", "--slice needs --since and --until as moments"),
+        ("wandb --since 7d --until 2026-11-15T00:00Z --slice 0/2", "--slice needs --since and --until as mo"),
         ("host --shard 0/2", "--shard is for wandb alone"),
         ("wandb host --shard 0/2", "--shard is for wandb alone"),
         ("host --explain host.cpu", "--explain is for wandb alone"),

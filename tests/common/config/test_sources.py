@@ -37,6 +37,7 @@ from common.config.sources import (
 )
 from common.datadog.provision_settings import ProvisionSettings
 from common.errors import ConfigurationError, NotConfiguredError
+from common.logs import redact
 from support.project import ROOT
 from support.standins import KEY, core_settings, everything
 
@@ -323,7 +324,7 @@ class TestConfiguration:
     def test_aws_credential_is_checked_before_it_is_used(self, name: str) -> None:
         with pytest.raises(ConfigurationError, match=f"^{name}: it holds a space") as caught:
             Configuration({name: "two words"}, None)
-        assert "two words" not in str(caught.value)
+        assert (redact("two words"), "two words" in str(caught.value)) == ("[redacted]", False)
 
 
 class TestFile:

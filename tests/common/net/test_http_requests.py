@@ -72,7 +72,7 @@ class TestAnswers:
         http = connected(report)
         for _ in range(3):
             assert http.send("POST", f"{echo.url}/x", b"hello", {"X-Key": "k"}, Deadline(10)).body == b"hello"
-        assert report.requests == 3
+        assert (report.requests, echo.connections) == (3, 1), "the connection is used again"
         assert echo.requests[0].headers["X-Key"] == "k"
         assert echo.requests[0].headers["Accept-Encoding"] == "gzip"
 
