@@ -261,7 +261,8 @@ def work(name: str, options: Options, environ: Mapping[str, str]) -> int:
     """
     # What a collector or a C library prints would break the protocol: descriptor 1 becomes standard error.
     output = os.dup(1)
-    os.dup2(2, 1)  # whatever is printed is no outcome
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr  # which writes each line at once: the parent ends this process at its outcome
     # Before the slow imports: the parent may be killed at any time.
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from common.run.run import run
@@ -270,8 +271,6 @@ def work(name: str, options: Options, environ: Mapping[str, str]) -> int:
     cache, stamp = Cache(), _stamp(options.config)
     while True:
         outcome = run(name, options, environ, cache=cache)
-        with suppress(OSError, ValueError):
-            sys.stdout.flush()  # what was printed: the parent ends this process once it has the outcome
         os.write(output, outcome.encode())
         if options.every is None:
             return 0
