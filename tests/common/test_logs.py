@@ -176,6 +176,7 @@ def test_nothing_that_a_guarded_process_prints_shows_a_secret() -> None:
         import gc, logging, sys, threading, warnings
         from common import logs
         logs.guard_streams()
+        logs.set_up("toy", verbose=False)
         logs.remember_secret({CANARY!r})
         secret = {CANARY!r}
         print("print", secret)
