@@ -225,8 +225,9 @@ def _show(
         table.show_totals(output, outcomes, pushed=options.mode is Mode.PUSH)
     for path in written:
         output.line(f"wrote {visible(path)}")
-    if sys.stdout.isatty() and options.mode is Mode.DRY_RUN:
-        print(_next_command(outcomes, given, options))  # a command line is not wrapped
+    advice = _next_command(outcomes, given, options) if options.mode is Mode.DRY_RUN else ""
+    if advice and sys.stdout.isatty():
+        print(advice)  # a command line is not wrapped
     sys.stdout.flush()
 
 
@@ -260,15 +261,16 @@ def _write_files(
 
 
 def _next_command(outcomes: list[Outcome], given: argparse.Namespace, options: Options) -> str:
-    """Return the command line that a person may want after a dry run."""
-    config = ("--config", given.config) if given.config else ()
-    same = (*options.shard.options, *config)
-    past = options.backfill.typed if options.backfill else ()
+    """Return a line with the command that a person may want after a dry run; empty where there is none."""
     if exit_code(outcomes) == EXIT_CONFIGURATION:
-        purpose, command = "see all that is wrong", [*given.names, "--check", *same]
+        purpose, arguments = "see all that is wrong", ["--check"]
+    elif any(outcome.counts.samples for outcome in outcomes):
+        purpose, arguments = "send it", [*(options.backfill.typed if options.backfill else ()), "--push"]
     else:
-        purpose, command = "send it", [*given.names, *past, "--push", *same]
-    return visible(f"next, to {purpose}: {shlex.join(['run_collector.py', *command])}")
+        return ""
+    config = ("--config", given.config) if given.config else ()
+    command = ["run_collector.py", *given.names, *arguments, *options.shard.options, *config]
+    return visible(f"next, to {purpose}: {shlex.join(command)}")
 
 
 def exit_code(outcomes: list[Outcome]) -> int:

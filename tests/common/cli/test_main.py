@@ -322,6 +322,7 @@ def on_a_pty(project: Project, *arguments: str, **extra: str) -> tuple[int, str]
 def test_on_a_terminal_a_run_ends_with_what_to_do_next(project: Project, tmp_path: Path) -> None:
     project.add("toy", "yield VALUE(1, context.window.until)")
     project.add("past", "yield VALUE(7, context.window.since)", options=", has_history=True")
+    project.add("silent", "yield from ()")
     config = tmp_path / "fleetgauge.toml"
     config.write_text("series_cap = 100\n")
 
@@ -332,7 +333,7 @@ def test_on_a_terminal_a_run_ends_with_what_to_do_next(project: Project, tmp_pat
         return [line.removeprefix("next, to ") for line in shown.splitlines() if line.startswith("next")]
 
     assert advice("toy") == ["send it: run_collector.py toy --push"]
-    assert advice("toy", "--push") == advice("toy", "--check") == []
+    assert advice("toy", "--push") == advice("toy", "--check") == advice("silent") == []
     wrong = ["see all that is wrong: run_collector.py toy --check"]
     assert advice("toy", code=2, FLEETGAUGE_TOY_ODD="1", NO_COLOR="1") == wrong
     assert advice("past", "--since", "20m", "--config", str(config)) == [

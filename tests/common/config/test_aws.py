@@ -46,6 +46,6 @@ def test_bad_region_or_profile_is_an_error_with_its_value(
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, value)
+    core = core_settings(**{"AWS_REGION": "us-east-1", variable: value})
     with pytest.raises(ConfigurationError, match=f"^testing: .*{error}.*AWS_REGION and AWS_PROFILE"):
-        core = core_settings(**{"AWS_REGION": "us-east-1", variable: value})
         clients.client("secretsmanager", core, "testing")
