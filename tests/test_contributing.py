@@ -85,7 +85,8 @@ def test_one(left):
 def test_other(left):
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert logging.getLogger("common").level == logging.NOTSET
-    assert not [one for one in logging.getLogger().handlers if type(one.formatter).__module__.startswith("common")]
+    formatters = [type(one.formatter).__module__ for one in logging.getLogger().handlers]
+    assert not [name for name in formatters if name.startswith("common")]
 """
 
 
