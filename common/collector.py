@@ -19,7 +19,7 @@ from common.config import aws
 from common.config.settings import CollectorSettings, CoreSettings
 from common.errors import ConfigurationError, FleetgaugeError
 from common.metric import Metric, Series
-from common.net.http import Http, HttpClient, proxy_for
+from common.net.http import Http, HttpClient, pool_for
 from common.net.retry import Deadline
 from common.shards import ALONE, Shard
 from common.window import Window
@@ -88,7 +88,7 @@ class Network:
 
         `connections` is the number of threads that use it at once.
         """
-        return Http(proxy_for(url, self.core), self.report, setting=setting, connections=connections)
+        return Http(pool_for(url, self.core, connections), self.report, setting=setting)
 
     def aws(self, service: str, purpose: str) -> Any:  # Any: each service has a type of its own
         """Return a client of an AWS service; raises ConfigurationError, which names the purpose."""

@@ -11,27 +11,21 @@ import logging
 import os
 import re
 import sys
-from base64 import b64encode
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from types import TracebackType
 from typing import Any, TextIO, cast
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from common.text import visible
 
 OURS = ("fleetgauge", "common", "collectors")
-_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 # Replacing anything shorter would garble every line and protect nothing.
 _MIN_SECRET = 4
 _REDACTED = "[redacted]"
-# Erases what a line of a terminal shows: a progress bar, which is drawn again.
+# Erases what a line of a terminal shows: the progress, which is drawn again.
 ERASE = "\r\x1b[K"
-_BASE64 = "(?:(?i:%2[bf])|[A-Za-z0-9+/_=-])"
-# The two characters that differ in the URL-safe alphabet, and are percent-encoded in a URL.
-_IN_BASE64 = {"+": "(?:[+-]|(?i:%2b))", "/": "(?:[/_]|(?i:%2f))"}
 
 # Of the process: a library's log line or a traceback is redacted without knowing of the settings.
 remembered: set[str] = set()
@@ -48,68 +42,24 @@ def remember_secret(value: str) -> None:
 
 
 def redact(text: str) -> str:
-    """Return a text with every remembered secret replaced, in any of its encodings.
-
-    All matches are replaced at once: replacing a secret first could hide part of another that overlaps it.
-    Encodings are those of repr, JSON, URLs and base64.
-    """
-    if not remembered:
-        return text
-    found, each = _patterns(frozenset(remembered))
-    # Most texts have no secret: one search is enough for them.
-    if not found.search(text):
-        return text
-    spans = sorted(match.span(1) for pattern in each for match in pattern.finditer(text))
-    parts, end = [], 0
-    for start, stop in spans:
-        if start >= end:
-            parts += [text[end:start], _REDACTED]
-        end = max(end, stop)
-    return "".join([*parts, text[end:]])
+    """Return a text with every remembered secret replaced, as it is and as JSON, repr, URL or base64."""
+    return _pattern(frozenset(remembered)).sub(_REDACTED, text) if remembered else text
 
 
 @lru_cache(maxsize=4)
-def _patterns(secrets: frozenset[str]) -> tuple[re.Pattern[str], list[re.Pattern[str]]]:
-    """Return a fast pattern that finds any secret, and one for each form that finds overlaps."""
-    plain = [_escaped(secret) for secret in secrets]
-    encoded = [core for secret in secrets for core in _encoded(secret)]
-    # The characters at the edges of base64 share their bits with the bytes beside the secret.
-    forms = [*plain, *(f"{_BASE64}?{core}{_BASE64}?" for core in encoded)]
-    return re.compile("|".join([*plain, *encoded])), [re.compile(f"(?=({form}))") for form in forms]
+def _pattern(secrets: frozenset[str]) -> re.Pattern[str]:
+    """Return a pattern of all forms of all secrets; longer ones first, which may contain a shorter one."""
+    forms = {form for secret in secrets for form in _forms(secret)}
+    return re.compile("|".join(map(re.escape, sorted(forms, key=len, reverse=True))))
 
 
-def _escaped(secret: str) -> str:
-    """Return a pattern of a secret as it is, in a repr, in JSON and in a URL."""
-    return "".join(map(_written, re.findall(r"\\+|[^\\]", secret, re.DOTALL)))
-
-
-def _encoded(secret: str) -> Iterator[str]:
-    """Yield patterns of what the base64 of a text with the secret in it contains.
-
-    Base64 encodes three bytes at a time, so there are three, by the offset of the secret.
-    """
+def _forms(secret: str) -> Iterator[str]:
+    """Yield a secret as it is, and as programs write it."""
     raw = secret.encode(errors="surrogatepass")
-    for before in range(3):
-        first, last = -(-8 * before // 6), 8 * (before + len(raw)) // 6
-        core = b64encode(bytes(before) + raw + bytes(2)).decode()[first:last]
-        yield "".join(_IN_BASE64.get(character, character) for character in core)
-
-
-def _written(run: str) -> str:
-    """Return a pattern of one character, or of a run of backslashes, as it is and as it is escaped.
-
-    Each escaping doubles a backslash and puts one before a quote; a run is matched at once, so that no text
-    makes matching slow.
-    """
-    if run[0] == "\\":
-        return rf"(?:\\{{{len(run)},}}+|(?i:%5c){{{len(run)}}})"
-    raw = run.encode(errors="surrogatepass")
-    escaped = {json.dumps(run)[1:-1], ascii(run)[1:-1], repr(run)[1:-1], repr(raw)[2:-1], quote(raw, safe="")}
-    escaped |= {"+"} if run == " " else set()
-    others = "|".join(re.escape(form).replace(r"\\", r"\\*+") for form in sorted(escaped - {run}))
-    alone = rf"\\*+{run}" if run in "'\"" else re.escape(run)
-    # Longer forms first: `%25` begins with the `%` that it encodes.
-    return f"(?:(?i:{others})|{alone})" if others else alone
+    yield from (secret, json.dumps(secret)[1:-1], json.dumps(json.dumps(secret))[3:-3])
+    yield from (repr(secret)[1:-1], repr(raw)[2:-1], quote(raw), quote(raw, safe=""), quote_plus(raw))
+    # Without its end, which depends on what is beside the secret.
+    yield from (encode(raw).decode()[: 4 * len(raw) // 3] for encode in (b64encode, urlsafe_b64encode))
 
 
 class _Redacting:
@@ -133,9 +83,13 @@ class _Redacting:
 
 
 def guard_streams() -> None:
-    """Redact all that this process prints from now on. What C code writes to a descriptor is not redacted."""
+    """Redact all that this process prints from now on; warnings of Python become log records.
+
+    What C code writes to a descriptor is not redacted.
+    """
     sys.stdout = cast("TextIO", _Redacting(sys.stdout))
     sys.stderr = cast("TextIO", _Redacting(sys.stderr))
+    logging.captureWarnings(capture=True)
 
 
 def can_erase(stream: TextIO) -> bool:
@@ -146,21 +100,18 @@ def can_erase(stream: TextIO) -> bool:
 class _Human(logging.Formatter):
     """One line per record for a person, with the name of the collector; unprintable characters are escaped.
 
-    `before` erases the line of a terminal, where a progress bar may be drawn.
+    `before` erases the line of a terminal, where progress may be shown.
     """
 
     def __init__(self, name: str, before: str) -> None:
-        super().__init__(f"%(asctime)s %(levelname)-7s {name}: %(message)s", "%H:%M:%S")
-        self._before = before
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's spelling
-        return visible(super().formatMessage(record))
-
-    def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802
-        return "\n".join(map(visible, super().formatException(ei).split("\n")))
+        super().__init__()
+        self._name, self._before = name, before
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._before + redact(super().format(record))
+        time = self.formatTime(record, "%H:%M:%S")
+        line = f"{time} {record.levelname:<7} {self._name}: {visible(redact(record.getMessage()))}"
+        stack = self.formatException(record.exc_info) if record.exc_info else ""
+        return self._before + "\n".join([line, *map(visible, redact(stack).splitlines())])
 
 
 class _Json(logging.Formatter):
@@ -171,8 +122,7 @@ class _Json(logging.Formatter):
 
     def __init__(self, name: str, labels: dict[str, str]) -> None:
         super().__init__()
-        self._name = name
-        self._labels = labels
+        self._name, self._labels = name, labels
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, str] = {
@@ -188,16 +138,9 @@ class _Json(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-class _Handler(logging.StreamHandler[TextIO]):
-    """Writes our records, and others' only from WARNING up, even where a library lowered its own level."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.WARNING or record.name.partition(".")[0] in OURS
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's spelling
-        # The stock method prints the arguments as they are, and with them a secret.
-        with suppress(OSError, ValueError):
-            self.stream.write(f"a log line of {record.name}, line {record.lineno}, could not be written\n")
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Return whether a record is ours, or a warning, even where a library lowered its own level."""
+    return record.levelno >= logging.WARNING or record.name.partition(".")[0] in OURS
 
 
 def set_up(
@@ -208,7 +151,8 @@ def set_up(
     `name` is the collector, or the program. A later call replaces the handlers of an earlier one.
     """
     stream = stream or sys.stderr
-    handler = _Handler(stream)
+    handler = logging.StreamHandler(stream)
+    handler.addFilter(_is_wanted)
     tagged = {f"dd.{key}": value for key, value in (labels or {}).items() if value}
     before = ERASE if can_erase(stream) else ""
     handler.setFormatter(_Human(name, before) if stream.isatty() else _Json(name, tagged))

@@ -30,14 +30,18 @@ def install() -> None:
     _signal.pthread_sigmask(_signal.SIG_UNBLOCK, {*NAMES, _signal.SIGCHLD})
 
 
-def _end(number: int, _frame: object) -> None:
-    """Kill the children, print the line with the advice, and exit; nothing can be raised into other code."""
-    # Children have process groups of their own, which Ctrl-C at a terminal does not reach.
-    for group in children:
+def end_children() -> None:
+    """Kill all children; they have process groups of their own, which Ctrl-C at a terminal does not reach."""
+    for group in tuple(children):  # a thread may change it at the same time
         try:
             os.killpg(group, _signal.SIGKILL)
         except OSError:  # it has ended
             pass
+
+
+def _end(number: int, _frame: object) -> None:
+    """Kill the children, print the line with the advice, and exit; nothing can be raised into other code."""
+    end_children()
     program = os.path.basename(sys.argv[0])  # noqa: PTH119  # pathlib is not loaded yet
     line = f"{program}: interrupted by {NAMES[number]}{advice and f'; {advice}'}\n"
     try:

@@ -27,4 +27,5 @@ signals.install()  # before anything that takes long is imported
 if __name__ == "__main__":
     from common.cli.main import main
 
-    sys.exit(main(sys.argv[1:]))
+    # Not sys.exit: output that could not be written would be flushed again, and change the exit code.
+    os._exit(main(sys.argv[1:]))

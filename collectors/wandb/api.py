@@ -100,7 +100,8 @@ class Api:
         """
         body = orjson.dumps({"query": query, "variables": variables})
         try:
-            return self._http.post(self.url, body, self._headers, deadline, largest)
+            reply = self._http.send("POST", self.url, body, self._headers, deadline, largest=largest)
+            return reply.checked()
         # Both are cured by fewer rows.
         except (TimedOutError, TooLargeError) as error:
             raise FailedRequestError(str(error), Failure.HEAVY) from None

@@ -7,13 +7,12 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from common.cli import streams
-from common.cli.completion import SHELLS
+from common.cli.completion import SCRIPTS
 from common.errors import ConfigurationError
 from common.options import Backfill, Mode, Options
 from common.registry import nearest
@@ -29,6 +28,15 @@ MAX_SHARDS = 64
 MAX_PARTS = 10_000
 INDEX = "JOB_COMPLETION_INDEX"  # which Kubernetes sets in each pod of an Indexed Job
 
+_SENDING = ("--enable-historical", "--only-enabled", "--yes")
+_NEEDED = {"--since": ("--until", "--step", "--csv", "--slice", *_SENDING), "--push": _SENDING}
+_EXCLUDED = {
+    "--since": ("--every", "--print-config", "--explain"),
+    "--html": ("--every", "--check", "--print-config", "--explain"),
+    "--push": ("--csv", "--html"),
+    "--json": ("--csv", "--html"),
+    "--explain": ("--every",),
+}
 _EPILOG = """\
 examples:
   run_collector.py host                               look at this machine; nothing is sent
@@ -47,12 +55,10 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors are what is wrong and where to look, without the usage before it."""
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong, with a similar option where one is misspelt; exit with code 2."""
+        """Raise ConfigurationError, with a similar option where one is misspelt."""
         unknown = [text for text in message.split() if text.startswith("--")]
         hint = nearest(unknown[0], [*self._option_string_actions]) if "unrecognized" in message else ""
-        streams.say(f"{message}{hint}")
-        streams.say("--help lists what there is")
-        raise SystemExit(2)
+        raise ConfigurationError(f"{message}{hint}; --help lists what there is")
 
 
 def parser(width: int | None = None) -> argparse.ArgumentParser:
@@ -72,24 +78,22 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
     made.add_argument("names", nargs="*", metavar="NAME", help="collectors to run, or `all`")
     what = made.add_argument_group("actions (default: a dry run, which shows what --push would send)")
     add = what.add_mutually_exclusive_group().add_argument
-    add("--push", action="store_true", help="send to Datadog")
-    add("--check", action="store_true", help="check settings, secrets and access; send nothing")
-    add("--print-config", action="store_true", help="print every setting, its value and its source")
+    add_mode = partial(add, dest="mode", action="store_const")
+    add_mode("--push", const=Mode.PUSH, help="send to Datadog")
+    add_mode("--check", const=Mode.CHECK, help="check settings, secrets and access; send nothing")
+    add_mode("--print-config", const=Mode.PRINT_CONFIG, help="print settings, their values and sources")
     explain = "wandb only: list the runs behind the current value of a metric, and what each adds"
     add("--explain", nargs="+", metavar=("METRIC", "tag=value"), help=explain)
     add("--list", action="store_true", help="list the collectors and what each reads")
-    completion = f"print a completion script for {' or '.join(SHELLS)}"
-    add("--completion", metavar="SHELL", choices=SHELLS, help=completion)
+    completion = f"print a completion script for {' or '.join(SCRIPTS)}"
+    add("--completion", metavar="SHELL", choices=[*SCRIPTS], help=completion)
     add("--version", action="version", version=__version__, help="print the version and exit")
     add("-h", "--help", action="help", help="show this help and exit")
     add = made.add_argument_group("options").add_argument
     add("--config", metavar="FILE", help="TOML file with a table per collector")
-    timeout = (
-        f"deadline of each collector: 90s, 2m (default: {LIVE / 60:g}m, or {PAST / 3600:g}h with --since)"
-    )
+    timeout = f"deadline of each collector: 90s, 2m (default: {LIVE:g}s, with --since {PAST:g}s)"
     add("--timeout", metavar="TIME", type=interval, help=timeout)
-    every = "keep running, once per interval: 60s, 15m"
-    add("--every", metavar="INTERVAL", type=interval, help=every)
+    add("--every", metavar="INTERVAL", type=interval, help="keep running, once per interval: 60s, 15m")
     shard = "wandb only: read the projects of shard I (from 0) of N; /N takes I from JOB_COMPLETION_INDEX"
     add("--shard", metavar="I/N", help=shard)
     add = made.add_argument_group("output").add_argument
@@ -98,8 +102,7 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
     add = made.add_argument_group("backfill (docs/backfill.md)").add_argument
     add("--since", metavar="TIME", help="start of the span: 7d (ago), or 2026-11-14T00:00Z")
     add("--until", metavar="TIME", help="end of the span (default: now)")
-    step = "time between two points (default: FLEETGAUGE_STEP)"
-    add("--step", metavar="INTERVAL", type=interval, help=step)
+    add("--step", metavar="INTERVAL", type=interval, help="time between points (default: FLEETGAUGE_STEP)")
     add("--csv", metavar="FILE", help="dry run: also write every point to a CSV file")
     html = "dry run: also write a page with charts, of the last day without --since; FILE may be a directory"
     add("--html", metavar="FILE", help=html)
@@ -107,10 +110,8 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
     add("--slice", metavar="I/N", help=part)
     enable = "enable Historical Metrics Ingestion where it is off (needs DD_APP_KEY)"
     add("--enable-historical", action="store_true", help=enable)
-    only = "send only metrics for which it is on"
-    add("--only-enabled", action="store_true", help=only)
-    yes = "send without confirmation; required without a terminal"
-    add("--yes", action="store_true", help=yes)
+    add("--only-enabled", action="store_true", help="send only metrics for which it is on")
+    add("--yes", action="store_true", help="send without confirmation; required without a terminal")
     return made
 
 
@@ -133,27 +134,21 @@ def options_of(
     `names` are the collectors after `all` was expanded, `now` is in seconds since the epoch. `can_ask` is
     whether a person can confirm a backfill. From `environ` only the index of an Indexed Job is read.
     """
+    mode = Mode.EXPLAIN if given.explain else given.mode or Mode.DRY_RUN
     _refuse_odd_pairs(given)
-    _check_explain(given, names)
-    if given.shard is not None and names != [SHARDED]:
-        raise ConfigurationError(
-            f"--shard is for {SHARDED} alone. Read records on nodes' disks by a DaemonSet with "
-            "FLEETGAUGE_NODE_LOCAL, each node its own; records in S3 or on a shared file system by one pod, "
-            "or by several releases, each with its own paths"
-        )
-    modes = {
-        Mode.PUSH: given.push,
-        Mode.CHECK: given.check,
-        Mode.PRINT_CONFIG: given.print_config,
-        Mode.EXPLAIN: given.explain,
-    }
+    for option, text, only in (("--shard", given.shard, SHARDED), ("--explain", given.explain, EXPLAINED)):
+        if text and names != [only]:
+            raise ConfigurationError(f"{option} is for {only} alone")
+    for text in (given.explain or ())[1:]:
+        if not all(text.partition("=")):
+            raise ConfigurationError(f"--explain: {text!r} is not a tag: write tag=value")
     backfill = _backfill(given, names, environ, now, can_ask=can_ask)
     timeout = given.timeout or (PAST if backfill else LIVE)
     # A run that hangs is ended before the next one is due.
     if given.every and given.every > 2 * TO_END:
         timeout = min(timeout, given.every - TO_END)
     return Options(
-        mode=next((mode for mode, selected in modes.items() if selected), Mode.DRY_RUN),
+        mode=mode,
         timeout=timeout,
         # The grid of a process that stays is its interval: each run answers for one tick.
         step=given.every or given.step,
@@ -180,14 +175,17 @@ def _backfill(
         return None
     # Sent points cannot be deleted, so that a backfill needs a yes. One prompt cannot cover several
     # collectors.
-    if given.push and not given.yes and (not can_ask or len(names) > 1):
+    confirm = given.mode is Mode.PUSH and not given.yes
+    if confirm and (not can_ask or len(names) > 1):
         why = "there is no terminal to ask on" if len(names) == 1 else "there are several collectors"
         raise ConfigurationError(
             f"--push --since sends what cannot be taken back, and {why}: "
             "look at it without --push, then add --yes"
         )
-    since = _moment("--since", since_text, now)
-    until = now if given.until is None else _moment("--until", given.until, now)
+    try:
+        since, until = parse_moment(since_text, now), parse_moment(given.until or "now", now)
+    except ValueError as error:
+        raise ConfigurationError(f"--since, --until: {error}") from None
     if until <= since:
         raise ConfigurationError(f"--until {iso(until)} is not after --since {iso(since)}")
     part, parts = _part_of("--slice", given.slice, environ, MAX_PARTS)
@@ -208,55 +206,22 @@ def _backfill(
         parts=parts,
         only_enabled=given.only_enabled,
         enable=given.enable_historical,
-        confirm=given.push and not given.yes,
+        confirm=confirm,
     )
-
-
-def _moment(option: str, text: str, now: int) -> int:
-    try:
-        return parse_moment(text, now)
-    except ValueError as error:
-        raise ConfigurationError(f"{option}: {error}") from None
 
 
 def _refuse_odd_pairs(options: argparse.Namespace) -> None:
     """Raise ConfigurationError for options that have no effect without another, or exclude each other."""
-    given = [
-        f"--{name.replace('_', '-')}" for name, value in vars(options).items() if value not in (None, False)
-    ]
-    sending = ("--enable-historical", "--only-enabled", "--yes")
-    for option in ("--until", "--step", "--csv", "--slice", *sending):
-        if option in given and "--since" not in given:
-            raise ConfigurationError(f"{option} requires --since")
-    for option in sending:
-        if option in given and "--push" not in given:
-            raise ConfigurationError(f"{option} requires --push: without it nothing is sent")
-    if "--every" in given and "--since" in given:
-        raise ConfigurationError("--every is about the present, --since about the past: one of them")
-    for option in ("--every", "--check", "--print-config", "--explain"):
-        if option in given and "--html" in given:
-            raise ConfigurationError(f"--html draws the past: leave {option} out")
-    for option in ("--csv", "--html"):
-        if option in given and "--push" in given:
-            raise ConfigurationError(f"{option} is for looking: leave --push out, and send afterwards")
-    if "--since" in given and "--print-config" in given:
-        raise ConfigurationError("--print-config is about settings: leave --since out")
-    if "--json" in given and {"--csv", "--html"} & set(given):
-        raise ConfigurationError("--json prints the points: --csv and --html are for another run")
-
-
-def _check_explain(given: argparse.Namespace, names: list[str]) -> None:
-    """Raise ConfigurationError where --explain is not for the only collector that has it, or is malformed."""
-    if not given.explain:
-        return
-    if names != [EXPLAINED]:
-        raise ConfigurationError(f"--explain is for {EXPLAINED} alone")
-    for option in ("since", "every"):
-        if getattr(given, option):
-            raise ConfigurationError(f"--explain is about now: leave --{option} out")
-    for text in given.explain[1:]:
-        if not all(text.partition("=")):
-            raise ConfigurationError(f"--explain: {text!r} is not a tag: write tag=value")
+    used = [name.replace("_", "-") for name, value in vars(options).items() if value not in (None, False)]
+    given = [f"--{name}" for name in (*used, options.mode)]
+    for needed, others in _NEEDED.items():
+        for option in others:
+            if option in given and needed not in given:
+                raise ConfigurationError(f"{option} requires {needed}")
+    for option, others in _EXCLUDED.items():
+        for other in others:
+            if option in given and other in given:
+                raise ConfigurationError(f"{option} and {other} exclude each other: leave one of them out")
 
 
 def _part_of(option: str, text: str | None, environ: Mapping[str, str], most: int) -> tuple[int, int]:
@@ -266,17 +231,11 @@ def _part_of(option: str, text: str | None, environ: Mapping[str, str], most: in
     """
     if text is None:
         return 0, 1
-    found = re.fullmatch(r"(\d*)/(\d+)", text.strip())
-    if found is None:
-        raise ConfigurationError(
-            f"{option} {text!r} is not a part: write 0/8 to 7/8, or /8 in an Indexed Job"
-        )
-    index = found[1] or environ.get(INDEX, "").strip()
-    if not index.isdecimal():
-        raise ConfigurationError(f"{option} {text} takes its part from {INDEX}, which is not set to a number")
-    part, parts = int(index), int(found[2])
-    if not 0 <= part < parts <= most:
-        raise ConfigurationError(
-            f"{option} {part}/{parts}: parts are numbered from 0 to {parts - 1}, and at most {most:,}"
-        )
-    return part, parts
+    index, _, count = text.strip().partition("/")
+    index = index or environ.get(INDEX, "").strip()
+    if index.isdecimal() and count.isdecimal() and int(index) < int(count) <= most:
+        return int(index), int(count)
+    raise ConfigurationError(
+        f"{option} {text} is not a part: write 0/8 to 7/8, or /8 where {INDEX} is set; "
+        f"there may be {most:,} parts"
+    )

@@ -11,24 +11,20 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import logging
 import os
 import shlex
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import logs, registry
-from common.cli import streams
 from common.cli.arguments import LIVE, options_of, parser
 from common.cli.completion import script
-from common.cli.environment import CHILD
 from common.errors import ConfigurationError
 from common.options import DATADOG, Mode, Options
 from common.outcome import Outcome, Status
@@ -40,36 +36,42 @@ if TYPE_CHECKING:
 
 EXIT_OK, EXIT_FAILED, EXIT_CONFIGURATION = 0, 1, 2
 
-log = logging.getLogger(__name__)
-
 
 def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
     """Run the command line; return the exit code of the process.
 
     `argv` are the arguments without the program. Expected errors are printed as one line on standard error.
-    An error of the arguments exits with SystemExit(2), as argparse does.
     """
-    streams.prepare()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):  # a test's own stream
+            # A character that the encoding lacks would raise an error.
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIOWrapper
     logs.guard_streams()
     # Points are made in bulk, and hardly in cycles: the default threshold would scan them again and again.
     gc.set_threshold(100_000)
     try:
         code = _main(argv, environ)
         sys.stdout.flush()
+        return code
     except ConfigurationError as error:
-        streams.say(str(error))
-        code = EXIT_CONFIGURATION
+        return _fail(str(error), EXIT_CONFIGURATION)
     except ModuleNotFoundError as error:
         setup = f"{registry.ROOT}/scripts/setup"
-        streams.say(f"this Python ({sys.executable}) lacks {error.name}: run {setup} once")
-        code = EXIT_CONFIGURATION
+        message = f"this Python ({sys.executable}) lacks {error.name}: run {setup} once"
+        return _fail(message, EXIT_CONFIGURATION)
     # The reader of the output has closed it, such as `head`: exit as a program without a handler would.
     except BrokenPipeError:
-        code = 128 + signal.SIGPIPE
+        return 128 + signal.SIGPIPE
     except OSError as error:
-        streams.say(streams.trouble(error))
-        code = EXIT_FAILED
-    streams.discard_unwritten()
+        where = error.filename or "standard output cannot be written"
+        return _fail(f"{where}: {error.strerror or error}", EXIT_FAILED)
+
+
+def _fail(message: str, code: int) -> int:
+    """Print an error as one line and return the code; where that fails, only the code reports the error."""
+    with suppress(OSError):
+        sys.stderr.write(f"run_collector.py: {visible(message)}\n")
+        sys.stdout.flush()
     return code
 
 
@@ -78,25 +80,25 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
     arguments = parser()
     given = arguments.parse_args(argv)
     logs.set_up("run_collector", verbose=given.verbose)
-    _log_uncaught()
     known = registry.names()
     if given.completion:
         print(script(given.completion, arguments, [*known, "all"]))
         return EXIT_OK
     if given.list:
-        return _list(known, as_json=given.json)
+        summaries = {name: registry.declaration(name).summary for name in known}
+        width = max(map(len, known), default=0)
+        lines = (f"{name:<{width}}  {summary}" for name, summary in summaries.items())
+        print(json.dumps(summaries, indent=2) if given.json else "\n".join(lines))
+        return EXIT_OK
     if not given.names:
         raise ConfigurationError(
             f"name a collector, or all; there are: {', '.join(known)} (--help lists the options)"
         )
     names = registry.expand(given.names, known)
-    options = options_of(given, names, environ, int(time.time()), can_ask=streams.can_ask())
+    # Standard output may be a file: the prompt is on standard error.
+    can_ask = sys.stdin.isatty() and sys.stderr.isatty()
+    options = options_of(given, names, environ, int(time.time()), can_ask=can_ask)
     if options.mode is Mode.PUSH and options.backfill is None:
-        from common.cli import supervise
-
-        # A child of a parent that supervises: the same command line, with one variable more.
-        if name := environ.get(CHILD):
-            return supervise.work(name, options, {key: environ[key] for key in environ if key != CHILD})
         return _push(names, given, options, argv, environ)
     # A path that cannot be written is reported now, and not after an hour of collecting.
     for option, path in (("--csv", given.csv), ("--html", given.html)):
@@ -104,25 +106,13 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
             from common.show.export import check_output
 
             check_output(Path(path), option)
-    if not given.every:
-        return _run_here(names, given, options, environ)
-    from common.cli.supervise import pause
-
     while True:
-        with _surviving_full_disk():
-            _run_here(names, given, options, environ)
+        code = _run_here(names, given, options, environ)
+        if not given.every:
+            return code
+        from common.cli.supervise import pause
+
         time.sleep(pause(time.time(), given.every))
-
-
-@contextmanager
-def _surviving_full_disk() -> Iterator[None]:
-    """Log that output cannot be written now: a process that stays continues. A closed pipe still ends it."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        log.error("%s", streams.trouble(error))
 
 
 def _push(
@@ -134,15 +124,20 @@ def _push(
     """
     from common.cli import supervise
 
-    if given.every:
-
-        def show(outcome: Outcome) -> None:
-            with _surviving_full_disk():
-                _show([outcome], {}, given, options, environ)
-
-        return EXIT_OK if supervise.supervise(names, options, argv, environ, show) else EXIT_FAILED
+    # A child of a parent that supervises: the same command line, with one variable more.
+    if name := environ.get(supervise.CHILD):
+        without = {key: value for key, value in environ.items() if key != supervise.CHILD}
+        return supervise.work(name, options, without)
     outcomes: dict[str, Outcome] = {}
-    supervise.supervise(names, options, argv, environ, lambda one: outcomes.update({one.collector: one}))
+
+    def take(outcome: Outcome) -> None:
+        outcomes[outcome.collector] = outcome
+        if given.every:
+            _show([outcome], {}, given, options, environ)
+
+    is_accepted = supervise.supervise(names, options, argv, environ, take)
+    if given.every:
+        return EXIT_OK if is_accepted else EXIT_FAILED
     in_order = [outcomes[name] for name in names]
     _show(in_order, {}, given, options, environ)
     return exit_code(in_order)
@@ -161,8 +156,11 @@ def _run_here(
     shown = ProgressDisplay(sys.stderr)
 
     def agree(text: str) -> bool:
+        """Show what will be sent; return whether a person agrees. Anything but y or yes is a no."""
         shown.close()
-        return streams.ask(text)
+        sys.stderr.write("\n".join(map(visible, text.split("\n"))) + "\nSend it? [y/N] ")
+        sys.stderr.flush()
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
     def run_one(name: str, options: Options, points: dict[str, Points]) -> Outcome:
         # Standard output is for points, perhaps as JSON: what a library prints must not be among them.
@@ -220,77 +218,59 @@ def _show(
     from common.show import table
 
     output = table.Output(sys.stdout)
-    span = _span(options, environ) if options.mode is Mode.DRY_RUN else None
+    span = _span(options, environ) if points else None
     written = [*_write_files(outcomes, points, given, span)] if span else []
     table.show(output, outcomes, points, span)
     if options.mode in {Mode.DRY_RUN, Mode.PUSH}:
         table.show_totals(output, outcomes, pushed=options.mode is Mode.PUSH)
-    for line in written:
-        output.line(line)
-    if sys.stdout.isatty():
-        for line in _advice(outcomes, given, options):
-            print(line)  # a command line is not wrapped
+    for path in written:
+        output.line(f"wrote {visible(path)}")
+    advice = _next_command(outcomes, given, options) if options.mode is Mode.DRY_RUN else ""
+    if advice and sys.stdout.isatty():
+        print(advice)  # a command line is not wrapped
     sys.stdout.flush()
 
 
 def _span(options: Options, environ: Mapping[str, str]) -> Window | None:
-    """Return the span of a backfill; None for a live run, and where the step cannot be read.
-
-    In the latter case the outcome of the run has the error.
-    """
+    """Return the span of a backfill, whose configuration a run has read; None for a live run."""
     if options.backfill is None:
         return None
     from common.config.sources import Configuration
     from common.window import Window
 
     past = options.backfill
-    try:
-        step = options.step or Configuration(environ, options.config).core.step
-    except ConfigurationError:
-        return None
+    step = options.step or Configuration(environ, options.config).core.step
     return Window(past.since, past.until, step).slice(past.part, past.parts)
 
 
 def _write_files(
     outcomes: list[Outcome], points: Mapping[str, Points], given: argparse.Namespace, span: Window
 ) -> Iterator[str]:
-    """Write the files that options name; yield a line on each. ConfigurationError where that fails."""
-    from common.dashboard import views_of
-    from common.show.export import write_csv
-    from common.show.page import write_page
-    from fleetgauge.pages.axes import format_bytes
+    """Write the files that options name; yield their paths. ConfigurationError where that fails."""
+    if given.csv:
+        from common.show.export import write_csv
 
-    for text in filter(None, (given.csv, given.html)):
-        path = Path(text)
-        if text == given.csv:
-            write_csv(path, outcomes, points)
-        else:
-            dashboards = {name: views_of(name, found.metrics).dashboards for name, found in points.items()}
-            path = write_page(path, outcomes, points, span, dashboards)
-        size = f", {format_bytes(path.stat().st_size)}" if path.is_file() else ""
-        yield f"wrote {visible(str(path))}{size}"
+        write_csv(Path(given.csv), outcomes, points)
+        yield given.csv
+    if given.html:
+        from common.dashboard import views_of
+        from common.show.page import write_page
+
+        dashboards = {name: views_of(name, found.metrics).dashboards for name, found in points.items()}
+        yield str(write_page(Path(given.html), outcomes, points, span, dashboards))
 
 
-def _advice(outcomes: list[Outcome], given: argparse.Namespace, options: Options) -> Iterator[str]:
-    """Yield what a person may want to do now, as command lines; nothing after an ordinary push."""
-    past, code = options.backfill.typed if options.backfill else (), exit_code(outcomes)
-
-    def command(*arguments: str) -> str:
-        config = ("--config", given.config) if given.config else ()
-        every = ["run_collector.py", *given.names, *arguments, *options.shard.options, *config]
-        return visible(shlex.join(every))
-
-    if code == EXIT_CONFIGURATION:
-        if options.mode is not Mode.CHECK:
-            yield f"next, to see all that is wrong: {command('--check')}"
-        return
-    if any(outcome.counts.dropped for outcome in outcomes) and not given.verbose:
-        push = ("--push",) if options.mode is Mode.PUSH else ()
-        yield f"next, to see more of what was dropped: {command(*past, *push, '--verbose')}"
-    if options.mode is Mode.CHECK and code == EXIT_OK:
-        yield f"next, to look at what would be sent: {command(*past)}"
-    if options.mode is Mode.DRY_RUN and any(outcome.counts.samples for outcome in outcomes):
-        yield f"next, to send it: {command(*past, '--push')}"
+def _next_command(outcomes: list[Outcome], given: argparse.Namespace, options: Options) -> str:
+    """Return a line with the command that a person may want after a dry run; empty where there is none."""
+    if exit_code(outcomes) == EXIT_CONFIGURATION:
+        purpose, arguments = "see all that is wrong", ["--check"]
+    elif any(outcome.counts.samples for outcome in outcomes):
+        purpose, arguments = "send it", [*(options.backfill.typed if options.backfill else ()), "--push"]
+    else:
+        return ""
+    config = ("--config", given.config) if given.config else ()
+    command = ["run_collector.py", *given.names, *arguments, *options.shard.options, *config]
+    return visible(f"next, to {purpose}: {shlex.join(command)}")
 
 
 def exit_code(outcomes: list[Outcome]) -> int:
@@ -303,33 +283,3 @@ def exit_code(outcomes: list[Outcome]) -> int:
     if any(outcome.error and outcome.error.configuration for outcome in bad):
         return EXIT_CONFIGURATION
     return EXIT_FAILED if bad else EXIT_OK
-
-
-def _list(known: list[str], *, as_json: bool) -> int:
-    """Print the collectors with their summaries; only their packages are imported."""
-    summaries = {name: registry.declaration(name).summary for name in known}
-    if as_json:
-        print(json.dumps(summaries, indent=2))
-        return EXIT_OK
-    width = max(map(len, known), default=0)
-    for name, summary in summaries.items():
-        print(f"{name:<{width}}  {summary}")
-    return EXIT_OK
-
-
-def _log_uncaught() -> None:
-    """Log what threads and finalisers raise: Python would print it as it is, and with it a secret.
-
-    Warnings of Python become log records too.
-    """
-
-    def in_thread(raised: threading.ExceptHookArgs) -> None:
-        name = raised.thread.name if raised.thread else "that has ended"
-        log.error("unexpected error in thread %s", name, exc_info=raised.exc_value)
-
-    def in_finaliser(raised: sys.UnraisableHookArgs) -> None:
-        log.error("unexpected error while an object was finalised", exc_info=raised.exc_value)
-
-    threading.excepthook = in_thread
-    sys.unraisablehook = in_finaliser
-    logging.captureWarnings(capture=True)

@@ -5,35 +5,36 @@ its standard output, and ends, or with `--every` continues. Its standard input i
 of file means that the parent has ended, and the child ends itself. Standard library only, until there is
 something to send.
 
-`supervise` is the parent, `work` the child. `common/outcome.py` is the protocol, `environment.py` has the
-variables of a child, `common/signals.py` kills children when the parent is interrupted.
+`supervise` is the parent, `work` the child. `common/outcome.py` is the protocol, `common/signals.py` kills
+children when the parent is interrupted.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
-import selectors
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, cast
 
 from common import logs, registry, signals
-from common.cli.environment import child_environment
 from common.options import Options
 from common.outcome import ErrorSummary, Outcome, Status
 
 if TYPE_CHECKING:
     from common.config.settings import CoreSettings
 
+CHILD = "FLEETGAUGE_CHILD"  # names the collector that a process runs for its parent
 # Children at a time, where each runs once: this bounds the memory that the pod needs.
 AT_ONCE = 2
 GRACE = 10.0  # seconds after its deadline in which a child starts, reports and ends by itself
@@ -43,84 +44,17 @@ FORBIDDEN = 403
 # Type of the error of a child that has no outcome of its own; no exception has this name.
 CHILD_ERROR = "ChildError"
 
+# A list of what is passed, and not of what is removed: an unknown variable may be a credential.
+_PASSED = (
+    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "TMPDIR", "LD_LIBRARY_PATH"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "NO_PROXY"),
+    *("DD_ENV", "DD_SERVICE", "DD_VERSION", "DD_SITE", "DD_API_KEY", "AWS_REGION", "JOB_COMPLETION_INDEX"),
+)
+
 log = logging.getLogger(__name__)
 
 
-class Child:
-    """A child that runs, and what it has printed so far.
-
-    It is in `signals.children` until `end`, so that it never outlives an interrupted parent. `end_at` is the
-    monotonic time at which it counts as hung. OSError where the process cannot be started.
-    """
-
-    def __init__(self, name: str, options: Options, argv: list[str], environ: Mapping[str, str]) -> None:
-        self.name = name
-        self.started = time.monotonic()
-        self.end_at = self.started + options.timeout + GRACE  # until its next outcome
-        self.timeout = options.timeout
-        self._every = options.every
-        self._printed = b""
-        self._process = subprocess.Popen(
-            [sys.executable, str(registry.ROOT / "scripts" / "run_collector.py"), *argv],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=child_environment(name, environ, options.config),
-            # A group of its own, so that everything the collector starts can be killed with it. A thread
-            # could not be ended at all.
-            start_new_session=True,
-        )
-        self.output = cast("IO[bytes]", self._process.stdout)
-        signals.children.add(self._process.pid)
-
-    def read(self) -> list[Outcome]:
-        """Return the outcomes that it printed, or one that has the reason why there is none.
-
-        It must only be called when the output is readable: it would block.
-        """
-        chunk = os.read(self.output.fileno(), 65536)
-        if not chunk:
-            code = self.exit_code()
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-            return [self.failed(f"the child {how} without a report")]
-        *lines, self._printed = (self._printed + chunk).split(b"\n")
-        try:
-            if len(self._printed) > MAX_OUTCOME_BYTES:
-                raise ValueError(f"longer than {MAX_OUTCOME_BYTES:,} bytes")
-            outcomes = [Outcome.decode(line) for line in lines]
-        except (ValueError, TypeError, KeyError) as error:
-            return [self.failed(f"what the child printed is no outcome: {error}")]
-        # The next outcome of a process that stays is due after one interval.
-        if outcomes and self._every:
-            self.end_at = time.monotonic() + self._every + self.timeout + GRACE
-        return outcomes
-
-    def end(self) -> int:
-        """End the child and all that it started; return its exit code, negative for a signal.
-
-        SIGKILL at once, because nothing has to be flushed: the next run computes the same points again.
-        """
-        # The group may have ended already; macOS reports EPERM for a group of zombies.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        try:
-            code = self._process.wait(GRACE)
-        except subprocess.TimeoutExpired:  # it is in an uninterruptible system call
-            code = -signal.SIGKILL
-        signals.children.discard(self._process.pid)
-        if self._process.stdin:
-            self._process.stdin.close()
-        self.output.close()
-        return code
-
-    def exit_code(self) -> int:
-        """Return the exit code of a child that has closed its output; one that still runs is ended."""
-        with suppress(subprocess.TimeoutExpired):
-            return self._process.wait(GRACE)
-        return self.end()
-
-    def failed(self, why: str) -> Outcome:
-        """Return the outcome of a child that has none of its own, and log the reason."""
-        return _failed(self.name, why, round(time.monotonic() - self.started, 3))
+# The parent.
 
 
 def supervise(
@@ -138,69 +72,119 @@ def supervise(
     in three runs in a row: continuing is no use.
     """
     every = options.every
-    ready = ReadyFile(environ.get("FLEETGAUGE_READY_FILE", "").strip() if every else "", names)
-    start_at = dict.fromkeys(names, 0.0)  # of those that do not run
-    running: list[Child] = []
-    while start_at or running:
-        outcomes: list[Outcome] = []
-        # Start what is due. A failure to start is an outcome too.
-        for name, due in [*start_at.items()]:
-            if due <= time.monotonic() and (every or len(running) < AT_ONCE):
-                del start_at[name]
+    slots = threading.Semaphore(len(names) if every else AT_ONCE)
+    arrived: SimpleQueue[Outcome] = SimpleQueue()
+
+    def watch(name: str) -> None:
+        while True:
+            with slots:
                 try:
-                    running.append(Child(name, options, argv, environ))
-                except OSError as error:  # the machine is short of descriptors, processes or memory
-                    why = f"the child could not be started: {error.strerror or error}"
-                    outcomes.append(_failed(name, why))
-        if not outcomes:
-            outcomes = _next_outcomes(running, min(start_at.values()) if every and start_at else None)
-        # Handle outcomes: end children that are done or broken, report for those that could not.
-        for outcome in outcomes:
-            is_lost = outcome.error is not None and outcome.error.type == CHILD_ERROR
-            if is_lost or not every:
-                for child in [child for child in running if child.name == outcome.collector]:
-                    child.end()
-                    running.remove(child)
-            if is_lost:
-                _report(outcome, options, environ)
-                if every:
-                    # Not at once: a collector that fails at start would be started in a loop.
-                    start_at[outcome.collector] = time.monotonic() + pause(time.time(), every)
-            show(outcome)
-            ready.note(outcome)
-            if every and ready.refused(outcome.collector) == MAX_BAD:
-                log.error("Datadog refused the key in %d runs in a row: giving up", MAX_BAD)
-                for child in running:
-                    child.end()
-                return False
+                    for outcome in _outcomes(name, options, argv, environ):
+                        arrived.put(outcome)
+                # A defect of ours must not leave the parent waiting.
+                except Exception as error:
+                    log.exception("%s: unexpected error", name)
+                    arrived.put(_failed(name, f"unexpected error: {error}", time.monotonic()))
+            if every is None:
+                return
+            # Not at once: a collector that fails at start would be started in a loop.
+            time.sleep(pause(time.time(), every))
+
+    for name in names:
+        threading.Thread(target=watch, args=(name,), daemon=True).start()
+    ready = ReadyFile(environ.get("FLEETGAUGE_READY_FILE", "").strip() if every else "", names)
+    refused = dict.fromkeys(names, 0)  # runs in a row in which Datadog refused the key
+    outstanding = len(names)
+    while every or outstanding:
+        outcome = arrived.get()
+        outstanding -= 1
+        name, error = outcome.collector, outcome.error
+        if error and error.type == CHILD_ERROR:
+            _report(outcome, options, environ)
+        show(outcome)
+        ready.note(outcome)
+        refused[name] = refused[name] + 1 if error and error.status == FORBIDDEN else 0
+        if every and refused[name] == MAX_BAD:
+            log.error("Datadog refused the key in %d runs in a row: giving up", MAX_BAD)
+            signals.end_children()
+            return False
     return True
 
 
-def _next_outcomes(children: list[Child], wake_at: float | None) -> list[Outcome]:
-    """Wait until a child prints, dies or hangs, or until `wake_at`; return the outcomes there are.
+def _outcomes(name: str, options: Options, argv: list[str], environ: Mapping[str, str]) -> Iterator[Outcome]:
+    """Start a child and yield its outcomes as it prints them; where it dies or hangs, the reason as the last.
 
-    `wake_at` is on the monotonic clock, None for no limit. The list may be empty.
+    A child that runs once is ended after its first outcome. It is in `signals.children` while it runs, so
+    that it never outlives an interrupted parent.
     """
-    now = time.monotonic()
-    ends = [child.end_at for child in children] + ([] if wake_at is None else [wake_at])
-    # poll needs no descriptor of its own, as epoll does: the process may be short of them.
-    with selectors.PollSelector() as selector:
-        for child in children:
-            selector.register(child.output, selectors.EVENT_READ, child)
-        ready = {key.data for key, _ in selector.select(max(0.0, min(ends, default=now) - now))}
-    found: list[Outcome] = []
-    for child in children:
-        if child in ready:
-            found += child.read()
-        elif child.end_at <= time.monotonic():
-            why = f"its deadline of {child.timeout:g} s passed, and the child did not end by itself"
-            found.append(child.failed(why))
-    return found
+    started = time.monotonic()
+    command = [sys.executable, str(registry.ROOT / "scripts" / "run_collector.py"), *argv]
+    given = child_environment(name, environ, options.config)
+    try:
+        # A group of its own, so that everything the collector starts can be killed with it. A thread could
+        # not be ended at all.
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=given, start_new_session=True
+        )
+    except OSError as error:  # the machine is short of descriptors, processes or memory
+        yield _failed(name, f"the child could not be started: {error.strerror or error}", started)
+        return
+    signals.children.add(process.pid)
+    output = cast("IO[bytes]", process.stdout).fileno()
+    end_at = started + options.timeout + GRACE  # until its next outcome
+    printed, why = b"", ""
+    while not why:
+        ready, _, _ = select.select([output], [], [], max(0.0, end_at - time.monotonic()))
+        chunk = os.read(output, 65536) if ready else b""
+        *lines, printed = (printed + chunk).split(b"\n")
+        if not ready:
+            why = f"its deadline of {options.timeout:g} s passed, and the child did not end by itself"
+        elif not chunk:
+            code = _end(process, patience=GRACE)
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+            why = f"the child {how} without a report"
+        elif len(printed) > MAX_OUTCOME_BYTES:
+            why = f"what the child printed is longer than {MAX_OUTCOME_BYTES:,} bytes"
+        for line in lines:
+            try:
+                outcome = Outcome.decode(line)
+            except (ValueError, TypeError, KeyError) as error:
+                why = f"what the child printed is no outcome: {error}"
+                break
+            if options.every is None:
+                _end(process)  # before the parent may end
+                yield outcome
+                return
+            yield outcome
+            # The next outcome of a process that stays is due after one interval.
+            end_at = time.monotonic() + options.every + options.timeout + GRACE
+    _end(process)
+    yield _failed(name, why, started)
 
 
-def _failed(name: str, why: str, seconds: float = 0.0) -> Outcome:
-    """Log a failure and return it as an outcome with CHILD_ERROR."""
+def _end(process: subprocess.Popen[bytes], patience: float = 0.0) -> int:
+    """End a child and all that it started; return its exit code, negative for a signal.
+
+    It may end by itself for `patience` seconds. Then SIGKILL, because nothing has to be flushed: the next run
+    computes the same points again.
+    """
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(patience)
+    # The group may have ended already; macOS reports EPERM for a group of zombies.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):  # it is in an uninterruptible system call
+        process.wait(GRACE)
+    signals.children.discard(process.pid)
+    for pipe in filter(None, (process.stdin, process.stdout)):
+        pipe.close()
+    return -signal.SIGKILL if process.returncode is None else process.returncode
+
+
+def _failed(name: str, why: str, started: float) -> Outcome:
+    """Log the failure of a child that has no outcome of its own, and return it as one."""
     log.error("%s: %s", name, why)
+    seconds = round(time.monotonic() - started, 3)
     return Outcome(name, Status.FAILED, seconds=seconds, error=ErrorSummary(CHILD_ERROR, why))
 
 
@@ -213,32 +197,45 @@ def _report(outcome: Outcome, options: Options, environ: Mapping[str, str]) -> N
     logs.set_up("run_collector", verbose=options.verbose)
 
 
-class ReadyFile:
-    """Counts runs in a row that failed, and maintains a file for a probe of Kubernetes.
+def child_environment(name: str, environ: Mapping[str, str], config: str | None) -> dict[str, str]:
+    """Return the environment of the child of one collector: no other one's settings or credentials.
 
-    The file is there once each collector had a good run, and not while one had three bad ones in a row. A
-    DaemonSet without a probe is READY whatever its process does.
+    `config` is the path of the configuration file, None for none. AWS credentials are for those that may need
+    them: secrets are in AWS, or records or state in S3. A configuration file is not read here, so that with
+    one they may always be needed.
+    """
+    declaration = registry.declaration(name)
+    exact = {*_PASSED, *declaration.secrets, *declaration.environment}
+    paths = f"{registry.PREFIX}{name.upper()}_PATHS"
+    in_s3 = any("s3://" in environ.get(variable, "") for variable in (f"{registry.PREFIX}STATE", paths))
+    needs_aws = bool(config or in_s3 or environ.get(f"{registry.PREFIX}SECRET_PREFIX", "").strip())
+    # All AWS_ variables: roles of EKS (web identity, container credentials) are found by several of them.
+    prefixes = (registry.PREFIX, f"{name.upper()}_", *(("AWS_",) if needs_aws else ()))
+    passed = {
+        variable: value
+        for variable, value in registry.without_others(name, environ).items()
+        if variable in exact or variable.startswith(prefixes)
+    }
+    return passed | {CHILD: name}
+
+
+class ReadyFile:
+    """A file for a probe of Kubernetes: a DaemonSet without a probe is READY whatever its process does.
+
+    It is there once each collector had a good run, and not while one had three bad ones in a row.
     """
 
     def __init__(self, path: str, names: list[str]) -> None:
         self._path = Path(path) if path else None
         # Not ready before the first good run. A file that an earlier container left is removed.
         self._bad = dict.fromkeys(names, MAX_BAD)
-        self._refused = dict.fromkeys(names, 0)
         self._update()
 
     def note(self, outcome: Outcome) -> None:
         """Count the outcome of one run. A unit that was lost does not make it bad, an error does."""
-        name, error = outcome.collector, outcome.error
-        is_bad = error is not None and outcome.status is not Status.SKIPPED
-        self._bad[name] = self._bad[name] + 1 if is_bad else 0
-        is_refused = error is not None and error.status == FORBIDDEN
-        self._refused[name] = self._refused[name] + 1 if is_refused else 0
+        is_bad = outcome.error is not None and outcome.status is not Status.SKIPPED
+        self._bad[outcome.collector] = self._bad[outcome.collector] + 1 if is_bad else 0
         self._update()
-
-    def refused(self, name: str) -> int:
-        """Return how often in a row Datadog refused the key of a collector, with 403."""
-        return self._refused[name]
 
     def _update(self) -> None:
         """Create or remove the file; an error is logged, because collecting is more important."""
@@ -264,7 +261,8 @@ def work(name: str, options: Options, environ: Mapping[str, str]) -> int:
     """
     # What a collector or a C library prints would break the protocol: descriptor 1 becomes standard error.
     output = os.dup(1)
-    os.dup2(2, 1)  # whatever is printed is no outcome
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr  # which writes each line at once: the parent ends this process at its outcome
     # Before the slow imports: the parent may be killed at any time.
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from common.run.run import run
@@ -273,8 +271,6 @@ def work(name: str, options: Options, environ: Mapping[str, str]) -> int:
     cache, stamp = Cache(), _stamp(options.config)
     while True:
         outcome = run(name, options, environ, cache=cache)
-        with suppress(OSError, ValueError):
-            sys.stdout.flush()  # what was printed: the parent ends this process once it has the outcome
         os.write(output, outcome.encode())
         if options.every is None:
             return 0
@@ -303,8 +299,7 @@ def delay(core: CoreSettings | None, name: str, interval: int) -> float:
     if core is None or not (core.node_local or registry.declaration(name).per_node):
         return 0.0
     node = core.node_name or socket.gethostname()
-    digest = hashlib.sha256(node.encode("utf-8", "surrogateescape")).digest()
-    return interval * int.from_bytes(digest[:4], "big") / 2**32
+    return interval * zlib.crc32(node.encode("utf-8", "surrogateescape")) / 2**32
 
 
 def _end_with_parent() -> None:

@@ -30,7 +30,7 @@ def client(service: str, core: CoreSettings, purpose: str) -> Any:  # Any: each 
     """
     import botocore.session
     from botocore.config import Config
-    from botocore.exceptions import BotoCoreError, NoRegionError
+    from botocore.exceptions import BotoCoreError
 
     retries: Any = {"mode": "standard", "total_max_attempts": ATTEMPTS}
     config = Config(connect_timeout=CONNECT_TIMEOUT, read_timeout=READ_TIMEOUT, retries=retries)
@@ -38,27 +38,21 @@ def client(service: str, core: CoreSettings, purpose: str) -> Any:  # Any: each 
         # Both components must be set before the client is made.
         session = botocore.session.get_session()
         session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_timestamp)
-        session.register_component("data_loader", service_models(session.get_config_variable("data_path")))
+        session.register_component("data_loader", service_models())
         # botocore itself does not read AWS_REGION.
         return session.create_client(
             service, region_name=core.aws_region, endpoint_url=core.aws_endpoint_url, config=config
         )
-    # A subclass of BotoCoreError, with a message that does not name the variable to set.
-    except NoRegionError:
-        raise ConfigurationError(f"{purpose}: no region is set; set AWS_REGION") from None
-    except (BotoCoreError, ValueError) as error:  # an unknown profile, or a malformed region or endpoint
-        raise ConfigurationError(f"{purpose}: {error}") from None
+    except (BotoCoreError, ValueError) as error:  # no region, a malformed one, or an unknown profile
+        raise ConfigurationError(f"{purpose}: {error} Check AWS_REGION and AWS_PROFILE") from None
 
 
 @cache
-def service_models(data_path: str | None) -> Loader:
-    """Return the descriptions of services, shared by all clients: parsing them is most of a client's cost.
-
-    `data_path` is a setting of botocore for further directories, None by default.
-    """
+def service_models() -> Loader:
+    """Return the descriptions of services, shared by all clients: parsing them is most of a client's cost."""
     from botocore.loaders import create_loader
 
-    return create_loader(data_path)
+    return create_loader()
 
 
 def _timestamp(value: Any) -> datetime:  # Any: text or a number, depending on the service

@@ -12,50 +12,46 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, get_args
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import (
     AfterValidator,
     AliasGenerator,
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     SecretStr,
     ValidationInfo,
     field_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticKnownError
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from common.logs import redact, remember_secret
 from common.registry import PREFIX
 from common.times import duration, parse_duration
 
 MASK = "********"
+ALLOW_PLAIN_HTTP = "FLEETGAUGE_ALLOW_PLAIN_HTTP"
 
 
-def credential_flaw(text: str) -> str | None:
-    """Return why a text cannot be a credential, without quoting it; None where it can.
+def check_printable(text: str) -> str:
+    """Return a text of printable ASCII without spaces; ValueError, which does not quote it, for any other.
 
     A line break in a header is an error of the HTTP library, which would quote the value.
     """
-    if all("!" <= character <= "~" for character in text):
-        return None
-    kind = (
-        "a space or line break" if any(map(str.isspace, text)) else "a character that is not printable ASCII"
-    )
-    return f"it holds {kind}; a credential is printable ASCII without spaces"
+    if not all("!" <= character <= "~" for character in text):
+        raise ValueError("it holds a space, a line break or a character that is not printable ASCII")
+    return text
 
 
 def is_loopback(host: str) -> bool:
     """Return whether a host is this machine, by its name or address; no name is resolved."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    with suppress(ValueError):
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    return False
 
 
 def _strip(value: object) -> object:
@@ -68,9 +64,7 @@ def _credential(value: object) -> object:
         return value
     # Before the check: a value that is refused is a secret too.
     remember_secret(value)
-    if flaw := credential_flaw(value.strip()):
-        raise ValueError(flaw)
-    return value.strip()
+    return check_printable(value.strip())
 
 
 def _refuse_blank(value: SecretStr) -> SecretStr:
@@ -84,43 +78,27 @@ def _split_url(url: str, example: str) -> SplitResult:
 
     The errors of urlsplit would quote it, and with it a password.
     """
-    try:
-        parts = urlsplit(url)
-        complete = bool(parts.hostname) and parts.port != 0 and parts.scheme in {"http", "https"}
-    except ValueError:
-        complete = False
-    if not complete:
-        raise ValueError(f"write a full URL, such as {example}, with odd characters of a password as %XX")
-    return parts
+    with suppress(ValueError):
+        parts = urlsplit(check_printable(url))
+        if parts.hostname and parts.port != 0 and parts.scheme in {"http", "https"}:
+            return parts
+    raise ValueError(f"write a full URL in ASCII, such as {example}, with other characters as %XX")
 
 
-def _check_url(url: str) -> str:
-    """Return a URL without a trailing slash; ValueError where it has more than an address and a path."""
-    parts = _split_url(url, "https://host")
-    if parts.username or parts.password:
-        raise ValueError("credentials do not belong in a URL")
-    if set("?#") & set(url):
-        raise ValueError("a query string or fragment does not belong here: write the address alone")
-    if not url.isprintable() or " " in url:
-        raise ValueError("it holds a space, a line break or a character that cannot be seen")
-    return url.rstrip("/")
+def _check_url(url: str, info: ValidationInfo) -> str:
+    """Return a URL without a trailing slash; ValueError where it has more than an address and a path.
 
-
-def is_plain_http(url: str, allowed: str) -> bool:
-    """Return whether a URL is plain http to another host than this machine and `allowed`, a host[:port].
-
-    `allowed` may be empty. IPv6 addresses match with and without brackets.
+    Plain http is refused, except to loopback and the host (and port) that the context of the validation
+    allows: a key would be sent with each request.
     """
-    parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port or 80
-    hosts = {host, f"{host}:{port}", f"[{host}]", f"[{host}]:{port}"}
-    return parts.scheme == "http" and not is_loopback(host) and allowed.lower() not in hosts
-
-
-def _check_host_and_port(value: str) -> str:
-    if _split_url(f"http://{value}", "http://host").netloc != value or "@" in value:
-        raise ValueError("write a host or host:port, such as proxy.monitoring.svc:8080")
-    return value
+    parts = _split_url(url, "https://host")
+    if "@" in parts.netloc or set("?#") & set(url):
+        raise ValueError("write the address alone, without credentials, a query string or a fragment")
+    allowed = str((info.context or {}).get(ALLOW_PLAIN_HTTP) or "").strip().lower()
+    is_allowed = is_loopback(parts.hostname or "") or allowed in {parts.hostname, parts.netloc.lower()}
+    if parts.scheme == "http" and not is_allowed:
+        raise ValueError(f"plain http is allowed to loopback and {ALLOW_PLAIN_HTTP} only: use https")
+    return url.rstrip("/")
 
 
 def _remember_proxy_password(value: SecretStr) -> SecretStr:
@@ -128,8 +106,6 @@ def _remember_proxy_password(value: SecretStr) -> SecretStr:
     password = _split_url(value.get_secret_value(), "http://proxy:3128").password or ""
     remember_secret(password)
     remember_secret(unquote(password))
-    if flaw := credential_flaw(value.get_secret_value()):
-        raise ValueError(f"{flaw}: write others as %XX")
     return value
 
 
@@ -156,19 +132,17 @@ NonBlankSecret = Annotated[SecretStr, IS_SECRET, IS_NON_BLANK]  # a blank one is
 Text = Annotated[str, BeforeValidator(_strip)]
 Url = Annotated[Text, AfterValidator(_check_url)]
 Site = Annotated[Text, AfterValidator(_check_site)]
-HostAndPort = Annotated[Text, AfterValidator(_check_host_and_port)]
 ProxyUrl = Annotated[SecretStr, BeforeValidator(_strip), AfterValidator(_remember_proxy_password)]
-# NoDecode: pydantic-settings would otherwise parse the variable of a tuple as JSON, and refuse `a,b`.
-Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_texts)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_split_texts)]
 Duration = Annotated[int, BeforeValidator(_parse_duration)]
 
 
-def named(prefix: str) -> SettingsConfigDict:
+def named(prefix: str) -> ConfigDict:
     """Return the configuration of a model whose variables are `<prefix><FIELD>` unless aliased.
 
     Unknown keys are refused, values cannot be changed, and errors do not quote their input.
     """
-    return SettingsConfigDict(
+    return ConfigDict(
         alias_generator=AliasGenerator(validation_alias=lambda name: prefix + name.upper()),
         extra="forbid",
         frozen=True,
@@ -176,20 +150,16 @@ def named(prefix: str) -> SettingsConfigDict:
     )
 
 
-class Settings(BaseSettings):
-    """The base of every model. It is given its values, by variable, and reads no source itself.
+class Settings(BaseModel):
+    """The base of every model; `common.config.sources.load` gives it its values, by variable.
 
-    `_origins` and `_searched` are set by `common.config.sources.load`, for messages and `--print-config`.
+    `_origins` has the source of each variable that is not at its default, `_searched` all that were read: for
+    messages and `--print-config`.
     """
 
     model_config = named(PREFIX)
     _origins: Mapping[str, str] = {}
     _searched: tuple[str, ...] = ()
-
-    @property
-    def origins(self) -> Mapping[str, str]:
-        """Return the source of each variable that is not at its default."""
-        return self._origins
 
     def not_set(self, variable: str) -> str:
         """Return the message for an optional value that turns out to be needed, with the sources read."""
@@ -197,31 +167,12 @@ class Settings(BaseSettings):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _refuse_boolean_as_number(cls, value: Any, info: ValidationInfo) -> Any:  # Any: of every type
-        """Refuse `true` for a number: pydantic would convert it to 1."""
-        if isinstance(value, bool) and info.field_name is not None:
-            types = _types(cls.model_fields[info.field_name])
-            if bool not in types and types & {int, float}:
-                # pydantic's own error for a wrong type: `sources` appends the type of what was given to its
-                # message.
-                raise PydanticKnownError("int_type" if int in types else "float_type")
+    def _refuse_boolean(cls, value: Any, info: ValidationInfo) -> Any:  # Any: of every type
+        """Refuse `true` for what is no boolean: pydantic would convert it to the number 1."""
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and "bool" not in str(annotation):
+            raise ValueError("write a number or text, not a boolean")
         return value
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return only the source of given values: `sources.load` has merged all others.
-
-        By default pydantic-settings would read the environment as well, and variables that were left out as
-        blank.
-        """
-        return (init_settings,)
 
 
 class CollectorSettings(Settings):
@@ -256,7 +207,7 @@ class CoreSettings(Settings):
     aws_endpoint_url: Url | None = Field(
         None, validation_alias="AWS_ENDPOINT_URL", description="Another AWS endpoint, for tests and proxies."
     )
-    allow_plain_http: HostAndPort | None = Field(
+    allow_plain_http: Text | None = Field(
         None,
         description="A host, or host:port, inside the cluster that URLs may name with plain http; "
         "warned of at each start.",
@@ -337,17 +288,12 @@ def secret_variables(model: type[Settings], mark: object = IS_SECRET) -> list[st
     """
 
     def marks(info: FieldInfo) -> list[object]:
-        nested = (part for kind in get_args(info.annotation) for part in getattr(kind, "__metadata__", ()))
         # pydantic moves the metadata of `Secret` to the field, but that of `Secret | None` stays in the
         # annotation.
+        nested = (part for kind in get_args(info.annotation) for part in getattr(kind, "__metadata__", ()))
         return [*info.metadata, *nested]
 
     return [str(info.validation_alias) for info in model.model_fields.values() if mark in marks(info)]
-
-
-def _types(info: FieldInfo) -> set[object]:
-    """Return the types of a field: of `Duration | None`, int and None."""
-    return {getattr(kind, "__origin__", kind) for kind in (info.annotation, *get_args(info.annotation))}
 
 
 def written(value: object, info: FieldInfo) -> str:
@@ -373,6 +319,6 @@ def in_force(settings: Settings) -> list[dict[str, object]]:
         # Redacted as well as masked: a person may have written a key into a variable that is not one for
         # secrets.
         value = redact(written(getattr(settings, name), type(settings).model_fields[name]))
-        origin = settings.origins.get(variable, "default" if value else "not set")
+        origin = settings._origins.get(variable, "default" if value else "not set")
         rows.append({"setting": variable, "value": value, "from": redact(origin)})
     return rows

@@ -19,7 +19,7 @@ from common.config.settings import CoreSettings, DatadogSettings
 from common.datadog.payloads import Encoding
 from common.errors import ConfigurationError, DeliveryError, RefusedError, SourceError
 from common.logs import redact
-from common.net.http import Http, RejectedError, Reply, TooLargeError, UnavailableError, proxy_for
+from common.net.http import Http, RejectedError, Reply, TooLargeError, UnavailableError, pool_for
 from common.net.retry import Deadline, TransientError, persist
 from common.text import excerpt
 from common.times import parse_http_date
@@ -75,7 +75,7 @@ class DatadogClient:
             )
         self._hints = {401: hint, 403: hint, 404: "check DD_SITE or FLEETGAUGE_DD_URL"}
         setting = "DD_SITE" if settings.url is None else "FLEETGAUGE_DD_URL"
-        self._http = Http(proxy_for(self.address, core), self, setting=setting, clock=clock)
+        self._http = Http(pool_for(self.address, core), self, setting=setting)
         self._reply: Reply | None = None  # to the last request
         self._dated: tuple[float, float] | None = None  # the last `Date`, and when it was received
 
@@ -161,28 +161,33 @@ class DatadogClient:
         Raises UnavailableError for 408, 429 and 5xx, RefusedError for any other status.
         """
         keys = {name: key.get_secret_value() for name, key in self._keys.items()}
-        headers = {"Accept": "application/json", **headers, **keys}
-        url = self.address + path
-        limit = self.deadline.timeout(RESPONSE_TIMEOUT, f"an answer from {url}")
         try:
-            reply = self._http.request(
-                method, url, body, headers, self.deadline.within(limit), RESPONSE_LIMIT
+            reply = self._http.send(
+                method,
+                self.address + path,
+                body,
+                {"Accept": "application/json", **headers, **keys},
+                self.deadline,
+                read_timeout=RESPONSE_TIMEOUT,
+                largest=RESPONSE_LIMIT,
             )
-        except UnavailableError as error:
-            # Without the body: the error page of a load balancer helps no reader of the log.
-            raise UnavailableError(self.address, error.status, b"", error.wait) from None
-        except RejectedError as error:
-            raise self._refusal(Reply(error.status, {}, error.body)) from None
         except TooLargeError as error:
             raise RefusedError(f"{error}; {_NOT_DATADOG}") from None
         except SourceError as error:
             raise RefusedError(str(error)) from None
         self._reply = reply
+        # The `Date` of any response shows the skew of our clock, also that of a refusal.
         date = parse_http_date(reply.headers.get("Date", ""))
         if date is not None:
             self.clock_skew = self.clock() - date
             self._dated = date, self.deadline.elapsed()
-        return reply
+        try:
+            return reply.checked()
+        except UnavailableError as error:
+            # Without the body: the error page of a load balancer helps no reader of the log.
+            raise UnavailableError(self.address, error.status, b"", error.wait) from None
+        except RejectedError:
+            raise self._refusal(reply) from None
 
     def _refusal(self, reply: Reply) -> RefusedError:
         """Return the error for a final status. Without an error document it is not from Datadog.

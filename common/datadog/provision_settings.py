@@ -6,11 +6,12 @@ It changes monitors of the declarations, and adds recipients and links. `common/
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat
 
 from common.config.settings import Settings, Texts, Url, named
 from common.dashboard import Monitor
@@ -30,6 +31,11 @@ class MonitorChange(BaseModel):
     enabled: bool = True
 
 
+def _parse_json(value: object) -> object:
+    """Return the object that a variable contains as JSON; a table of the file as it is."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
 class ProvisionSettings(Settings):
     """Settings of scripts/provision.py."""
 
@@ -37,7 +43,7 @@ class ProvisionSettings(Settings):
 
     notify: Texts = Field((), description="Recipients of every monitor, such as `@slack-ml-fleet`.")
     documents: Url | None = Field(None, description="Where these documents can be read, for links to them.")
-    monitors: dict[str, MonitorChange] | None = Field(
+    monitors: Annotated[dict[str, MonitorChange] | None, BeforeValidator(_parse_json)] = Field(
         None, description="Changes of monitors by key: `threshold`, `warning`, `window`, `enabled`."
     )
 

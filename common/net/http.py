@@ -16,19 +16,19 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed lacks it
 
 from common.config.settings import CoreSettings, is_loopback
 from common.errors import ConfigurationError, FleetgaugeError, SourceError
+from common.logs import remember_secret
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, persist, requested_wait
 from common.text import excerpt
 
 if TYPE_CHECKING:
     from urllib3 import PoolManager
-    from urllib3.exceptions import HTTPError, ProxyError
+    from urllib3.exceptions import HTTPError
 
 # Seconds per attempt; both are cut to what is left of the deadline.
 HTTP_CONNECT_TIMEOUT = 10.0
@@ -47,37 +47,6 @@ class RequestCounter(Protocol):
     """Counts requests, failed ones included; `collector.requests` is made of it."""
 
     requests: int
-
-
-@dataclass(frozen=True)
-class Proxy:
-    """A proxy's address without credentials, and the header that carries them.
-
-    urllib3 expects the credentials of a proxy as a header, and not in its address.
-    """
-
-    url: str
-    headers: dict[str, str] = field(repr=False)
-
-
-def proxy_for(url: str, core: CoreSettings | None) -> Proxy | None:
-    """Return the proxy for a URL; None for a direct connection, always so to loopback.
-
-    urllib3 reads no environment variables, and the settings may be from a file: HTTPS_PROXY and NO_PROXY are
-    those of `core`.
-    """
-    host = urlsplit(url).hostname or ""
-    if core is None or core.proxy is None or is_loopback(host):
-        return None
-    if proxy_bypass_environment(host, {"no": core.no_proxy}):
-        return None
-    parts = urlsplit(core.proxy.get_secret_value())
-    address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-    if parts.username is None:
-        return Proxy(address, {})
-    # In a URL they are percent-encoded, in the header they are not.
-    credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return Proxy(address, {"proxy-authorization": "Basic " + b64encode(credentials.encode()).decode()})
 
 
 class UnavailableError(TransientError):
@@ -109,8 +78,9 @@ class TooLargeError(SourceError):
 
 
 class Reply(NamedTuple):
-    """A response of any status; its body is decompressed."""
+    """A response of any status to a request of `url`; its body is decompressed."""
 
+    url: str
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -123,65 +93,32 @@ class Reply(NamedTuple):
         except (ValueError, RecursionError):
             return None
 
+    def checked(self) -> Reply:
+        """Return the response where its status is 2xx; otherwise raise UnavailableError or RejectedError."""
+        if self.status in RETRIED_STATUSES:
+            wait = requested_wait(self.headers, time.time())
+            raise UnavailableError(self.url, self.status, self.body, wait)
+        if not 200 <= self.status < 300:
+            raise RejectedError(self.url, self.status, self.body)
+        return self
+
 
 class Http:
-    """A pool of connections to one service; threads may share it.
+    """Requests to one service over a pool of connections (`pool_for`); threads may share it.
 
     `setting` is the variable that holds the service's address, for messages. `counter` counts the requests,
-    under a lock. Redirects are not followed: they would carry the key to another host. `connections` is how
-    many connections are reused; `clock` is the wall clock, for dates in headers.
+    under a lock. Redirects are not followed: they would carry the key to another host.
     """
 
-    def __init__(
-        self,
-        proxy: Proxy | None,
-        counter: RequestCounter,
-        *,
-        setting: str,
-        connections: int = 1,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._pool = _pool(proxy, connections)
+    def __init__(self, pool: PoolManager, counter: RequestCounter, *, setting: str) -> None:
+        self._pool = pool
         self._counter = counter
         self._counting = threading.Lock()
         self._setting = setting
-        self._clock = clock
 
     def close(self) -> None:
         """Close the connections that are not in use."""
         self._pool.clear()
-
-    def post(
-        self,
-        url: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        deadline: Deadline,
-        largest: int = MAX_RESPONSE_BYTES,
-    ) -> Reply:
-        """Send one POST request and return its 2xx response; otherwise as `request`."""
-        return self.request("POST", url, body, headers, deadline, largest)
-
-    def request(
-        self,
-        method: str,
-        url: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        deadline: Deadline,
-        largest: int = MAX_RESPONSE_BYTES,
-    ) -> Reply:
-        """Send one request and return its 2xx response; otherwise UnavailableError or RejectedError.
-
-        A response of more than `largest` bytes is a TooLargeError. Without a response it raises as `send`.
-        """
-        reply = self.send(method, url, body, headers, deadline, largest=largest)
-        if reply.status in RETRIED_STATUSES:
-            wait = requested_wait(reply.headers, self._clock())
-            raise UnavailableError(url, reply.status, reply.body, wait)
-        if not 200 <= reply.status < 300:
-            raise RejectedError(url, reply.status, reply.body)
-        return reply
 
     def send(
         self,
@@ -211,40 +148,34 @@ class Http:
             self._counter.requests += 1
         started = time.monotonic()
         log.debug("%s %s: sending %s bytes", method, url, f"{len(body or b''):,}")
-        content = bytearray()
         try:
-            response = self._pool.request(
+            # Retries are the caller's, under one deadline. urllib3's own would add to it, and hide the
+            # attempts. Closing a response that was read to its end leaves the connection in the pool.
+            with self._pool.request(
                 method,
                 url,
                 body=body,
                 headers={"Accept-Encoding": "gzip", "User-Agent": "fleetgauge", **headers},
                 timeout=limits,
-                # Retries are the caller's, under one deadline. urllib3's own would add to it, and hide the
-                # attempts.
                 retries=False,
                 redirect=False,
                 preload_content=False,
-            )
-            try:
+            ) as response:
                 # In chunks as they arrive, so that a slow or an endless response is cut off.
+                content = bytearray()
                 while chunk := response.read1(CHUNK, decode_content=True):
                     content += chunk
                     if len(content) > largest:
+                        content.clear()  # the traceback of the error refers to it
                         raise TooLargeError(f"{url} sent more than {largest:,} bytes")
                     # A read timeout of urllib3 restarts with each chunk: a server that sends a byte now and
                     # then would never reach it.
                     deadline.timeout(read_timeout, awaited)
-                response.release_conn()
-            finally:
-                response.close()  # does nothing to a connection that went back to the pool
             took = 1000 * (time.monotonic() - started)
             log.debug("%s %s: %d after %.0f ms, %d bytes", method, url, response.status, took, len(content))
-            return Reply(response.status, response.headers, bytes(content))
+            return Reply(url, response.status, response.headers, bytes(content))
         except HTTPError as error:
             raise connection_error(error, url, self._setting) from None
-        finally:
-            # The traceback of an error refers to this frame, and would keep the memory in use.
-            content.clear()
 
 
 class HttpClient:
@@ -277,7 +208,7 @@ class HttpClient:
         http = self._connections[host]
         try:
             return persist(
-                lambda: http.request(method, url, body, headers, deadline), deadline, deadline.sleep
+                lambda: http.send(method, url, body, headers, deadline).checked(), deadline, deadline.sleep
             )
         except TransientError as error:
             raise SourceError(str(error)) from error
@@ -295,11 +226,13 @@ def connection_error(error: HTTPError, url: str, setting: str) -> FleetgaugeErro
 
     host = urlsplit(url).netloc
     cause: Exception = error
-    if isinstance(error, ProxyError):
-        if refusal := _proxy_refusal(error, url):
-            return refusal
-        host, setting, cause = f"{host} through the proxy", "HTTPS_PROXY", error.original_error
     kind: type[FleetgaugeError | TransientError] = TransientError
+    if isinstance(error, ProxyError):
+        host, setting, cause = f"{host} through the proxy", "HTTPS_PROXY and NO_PROXY", error.original_error
+        # http.client reports the status of CONNECT only in the text of its OSError.
+        refused = re.match(r"Tunnel connection failed: (4\d\d)\b", str(cause))
+        if refused and int(refused[1]) not in RETRIED_STATUSES:
+            kind = ConfigurationError
     reason = _reason(cause)
     if isinstance(cause, NameResolutionError):
         resolution = cause.__cause__
@@ -317,24 +250,6 @@ def connection_error(error: HTTPError, url: str, setting: str) -> FleetgaugeErro
     return kind(f"cannot reach {host} ({reason}); check {setting}")
 
 
-def _proxy_refusal(error: ProxyError, url: str) -> ConfigurationError | None:
-    """Return the error for a proxy that answered CONNECT with a final 4xx; None for any other failure."""
-    # http.client reports the status of CONNECT only in the text of its OSError.
-    found = re.fullmatch(r"Tunnel connection failed: (4\d\d)\b\s*(.*)", str(error.original_error))
-    if found is None or int(found[1]) in RETRIED_STATUSES:
-        return None
-    target = urlsplit(url)
-    fix = (
-        "check the user and the password in HTTPS_PROXY"
-        if found[1] == "407"
-        else f"have it allow {target.hostname}, or set HTTPS_PROXY or NO_PROXY otherwise"
-    )
-    refusal = f"{found[1]} {excerpt(found[2], 300)}"
-    return ConfigurationError(
-        f"the proxy of HTTPS_PROXY refused to connect to {target.netloc}: {refusal}; {fix}"
-    )
-
-
 def _reason(error: BaseException) -> str:
     """Return the operating system's text for a failure, or the library's where there is none."""
     nested = next((each for each in error.args if isinstance(each, Exception)), error.__cause__)
@@ -345,14 +260,28 @@ def _reason(error: BaseException) -> str:
     return excerpt(re.sub(r"^\w+\(.*?\): ", "", text), 300).rstrip(".")  # without the repr of a pool
 
 
-def _pool(proxy: Proxy | None, connections: int) -> PoolManager:
-    """Return the pool of connections, through a proxy if there is one; certificates are verified."""
+def pool_for(url: str, core: CoreSettings | None, connections: int = 1) -> PoolManager:
+    """Return a pool of connections to a URL, through the proxy of the settings; directly to loopback.
+
+    `connections` is how many are reused. urllib3 reads no environment variables, and the settings may be from
+    a file: HTTPS_PROXY and NO_PROXY are those of `core`.
+    """
     from urllib3 import PoolManager, ProxyManager
 
-    options: dict[str, Any] = {"cert_reqs": "CERT_REQUIRED", "maxsize": connections}
-    if proxy is None:
-        return PoolManager(**options)
-    return ProxyManager(proxy.url, proxy_headers=proxy.headers, **options)
+    host = urlsplit(url).hostname or ""
+    no_proxy = {"no": core.no_proxy if core else ""}
+    if core is None or core.proxy is None or is_loopback(host) or proxy_bypass_environment(host, no_proxy):
+        return PoolManager(cert_reqs="CERT_REQUIRED", maxsize=connections)
+    proxy = urlsplit(core.proxy.get_secret_value())
+    headers = {}
+    if proxy.username is not None:
+        # In a URL they are percent-encoded, in the header they are not.
+        user_and_password = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+        credentials = b64encode(user_and_password.encode()).decode()
+        remember_secret(credentials)
+        headers["proxy-authorization"] = f"Basic {credentials}"
+    address = f"{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}"
+    return ProxyManager(address, proxy_headers=headers, cert_reqs="CERT_REQUIRED", maxsize=connections)
 
 
 def _statement(url: str, status: int, body: bytes) -> str:

@@ -11,13 +11,10 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from common.errors import DeadlineExceededError
 from common.times import parse_http_date
-
-if TYPE_CHECKING:
-    from tenacity import RetryCallState
 
 T = TypeVar("T")
 
@@ -88,16 +85,13 @@ def requested_wait(headers: Mapping[str, str], now: float) -> float | None:
     Seconds may be fractional; `Retry-After` may be a date, which is compared with `now`. An unreadable header
     is ignored.
     """
-    lowered = {key.lower(): value for key, value in headers.items()}
-    for header in ("retry-after", "x-ratelimit-reset", "ratelimit-reset"):
-        text = lowered.get(header, "").strip()
+    for header in ("Retry-After", "X-RateLimit-Reset", "RateLimit-Reset"):
+        text = headers.get(header, "").strip()
         try:
             seconds = float(text)
         except ValueError:
             date = parse_http_date(text)
-            if date is None:
-                continue
-            seconds = date - now
+            seconds = -1.0 if date is None else date - now
         if seconds >= 0:  # also false for NaN
             return min(seconds, MAX_WAIT)
     return None
@@ -105,10 +99,9 @@ def requested_wait(headers: Mapping[str, str], now: float) -> float | None:
 
 def requests_left(headers: Mapping[str, str]) -> int | None:
     """Return how many requests a rate limit still allows; None where no header has a number."""
-    lowered = {key.lower(): value for key, value in headers.items()}
-    for header in ("ratelimit-remaining", "x-ratelimit-remaining"):
+    for header in ("RateLimit-Remaining", "X-RateLimit-Remaining"):
         with suppress(ValueError):
-            return int(lowered.get(header, ""))
+            return int(headers.get(header, ""))
     return None
 
 
@@ -126,28 +119,16 @@ def persist(attempt: Callable[[], T], deadline: Deadline, sleep: Callable[[float
     The last TransientError is raised again with the number of attempts; any other error at once. There is no
     retry whose delay would end after the deadline: its result would be too late.
     """
-    from tenacity import Retrying, before_sleep_log, retry_if_exception_type
-
-    def wait(state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        if not isinstance(error, TransientError) or error.wait is None:
-            return backoff(state.attempt_number)
-        # The server sends the same delay to a fleet, whose requests would return at the same instant.
-        return error.wait + random.uniform(0, 0.5)  # noqa: S311
-
-    def stop(state: RetryCallState) -> bool:
-        return state.attempt_number >= MAX_ATTEMPTS or state.upcoming_sleep >= deadline.remaining()
-
-    retrying = Retrying(
-        retry=retry_if_exception_type(TransientError),
-        wait=wait,
-        stop=stop,
-        sleep=sleep,
-        before_sleep=before_sleep_log(log, logging.DEBUG),
-        reraise=True,
-    )
-    try:
-        return retrying(attempt)
-    except TransientError as last:
-        tries = int(retrying.statistics.get("attempt_number", 1))
-        raise TransientError(f"{last} (tried {tries} time{'s' if tries > 1 else ''})", last.wait) from last
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return attempt()
+        except TransientError as error:
+            # A server sends the same delay to a fleet, whose requests would return at the same instant.
+            wait = backoff(tries) if error.wait is None else error.wait + random.uniform(0, 0.5)  # noqa: S311
+            if tries >= MAX_ATTEMPTS or wait >= deadline.remaining():
+                times = f"tried {tries} time{'s' if tries > 1 else ''}"
+                raise TransientError(f"{error} ({times})", error.wait) from error
+            log.debug("%s; attempt %d is in %.1f s", error, tries + 1, wait)
+        sleep(wait)

@@ -139,7 +139,7 @@ def test_backfill_beyond_the_series_cap_is_refused(service: Service, now: int) -
 @pytest.mark.parametrize(
     ("arguments", "environment", "message"),
     [
-        ((), {"FLEETGAUGE_CHECKPOINTS": "state"}, "is no longer read: set FLEETGAUGE_STATE instead"),
+        ((), {"FLEETGAUGE_CHECKPOINTS": "state"}, "FLEETGAUGE_CHECKPOINTS (it is FLEETGAUGE_STATE now)"),
         ((), {"FLEETGAUGE_STEP": "30m"}, "the step of 1800 s is too long for records"),
         (("--shard", "0/2"), {}, "--shard is for wandb alone"),
     ],

@@ -7,14 +7,13 @@ planned it knows what to expect.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 HERE = Path(__file__).parent
 PLAN, MET, COUNTED = HERE / "kill_plan.json", HERE / "kill_met.json", HERE / "kill_counted"
@@ -85,6 +84,17 @@ def _kill_at_birth(switch: Switch) -> None:
     subprocess.Popen.__init__ = started  # type: ignore[method-assign,assignment]
 
 
+def _count_at_exit(switch: Switch) -> None:
+    """Write the numbers down when the process ends by itself, which skips what `atexit` registers."""
+    end = os._exit
+
+    def counted(status: int) -> NoReturn:
+        switch.count()
+        end(status)
+
+    os._exit = counted
+
+
 def load() -> None:
     """Do as the plan says, where it is about this process."""
     plan = json.loads(PLAN.read_text())
@@ -95,7 +105,7 @@ def load() -> None:
             _kill_at_birth(switch)
     elif plan["clock"] == me:
         sys.addaudithook(switch)
-        atexit.register(switch.count)
+        _count_at_exit(switch)
 
 
 if __name__ == "kill_switch" and PLAN.exists():

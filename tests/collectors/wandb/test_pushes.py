@@ -305,7 +305,7 @@ class TestExplainCommand:
             (("wandb", "--explain", "wandb.runs.actve"), "did you mean 'wandb.runs.active'"),
             (("wandb", "--explain", "wandb.runs.active", "ants"), "write tag=value"),
             (("wandb", "--explain", "wandb.runs.active", "colour=red"), "has no tag 'colour'"),
-            (("wandb", "--explain", "wandb.runs.active", "--since", "1d"), "leave --since out"),
+            (("wandb", "--explain", "wandb.runs.active", "--since", "1d"), "--since and --explain exclude"),
             (("wandb", "--explain", "wandb.runs.active", "--push"), "not allowed with"),
         ],
     )

@@ -15,6 +15,7 @@ from common.shards import Shard
 NOON = 1_794_744_000  # 2026-11-15T12:00:00Z
 DAY = 86_400
 FIXED = "wandb --since 2026-11-14T00:00Z --until 2026-11-15T00:00Z"
+BAD_PARTS = ("4/4", "0/0", "two", "/4", "-1/4", "1/2/3")
 
 
 def options(line: str, *, can_ask: bool = False, **environ: str) -> Options:
@@ -28,12 +29,6 @@ def backfill(line: str, *, can_ask: bool = False, **environ: str) -> Backfill:
     return found
 
 
-def test_help_has_groups_and_three_examples() -> None:
-    text = parser(100).format_help()
-    assert len(re.findall(r"^  run_collector.py ", text, re.MULTILINE)) == 3
-    assert len(re.findall(r"^(\w.*):$", text, re.MULTILINE)) == 6
-
-
 @pytest.mark.parametrize(
     ("line", "mode"),
     [
@@ -45,14 +40,8 @@ def test_help_has_groups_and_three_examples() -> None:
     ],
 )
 def test_mode_is_dry_run_unless_another_is_named(line: str, mode: Mode) -> None:
-    found = options(line)
-    assert (found.mode, found.backfill, found.step, found.every, found.shard) == (
-        mode,
-        None,
-        None,
-        None,
-        Shard(),
-    )
+    explained = ("wandb.runs.active", "project:a=b") if mode is Mode.EXPLAIN else ()
+    assert options(line) == Options(mode, explain=explained)
 
 
 @pytest.mark.parametrize(
@@ -72,15 +61,9 @@ def test_deadline_follows_mode_timeout_and_interval(line: str, seconds: float) -
     assert options(line).timeout == seconds
 
 
-def test_interval_of_a_staying_process_is_its_step() -> None:
-    found = options("wandb --push --every 60s")
-    assert (found.every, found.step) == (60, 60)
-
-
-def test_all_is_not_naming_a_collector() -> None:
-    given = parser().parse_args(["all"])
-    assert not options_of(given, ["host", "wandb"], {}, NOON, can_ask=False).named
-    assert options("host wandb").named
+def test_interval_is_the_step_and_all_names_no_collector() -> None:
+    found = options("all --push --every 60s")
+    assert (found.every, found.step, found.named) == (60, 60, False)
 
 
 def test_backfill_ends_now_by_default() -> None:
@@ -113,7 +96,7 @@ def test_backfill_knows_what_to_do_about_ingestion_that_is_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "index", "part"), [("0/4", "", (0, 4)), ("3/4", "1", (3, 4)), ("/4", " 2 ", (2, 4))]
+    ("text", "index", "part"), [("0/4", "", (0, 4)), ("63/64", "1", (63, 64)), ("/4", " 2 ", (2, 4))]
 )
 def test_part_comes_from_the_option_or_the_index_of_the_pod(
     text: str, index: str, part: tuple[int, int]
@@ -130,32 +113,25 @@ def test_part_comes_from_the_option_or_the_index_of_the_pod(
           ("until 1d", "step 1h", "csv p.csv", "slice 0/2", "yes")),
         *((f"wandb --since 1d --{option}", f"--{option} requires --push") for option in
           ("yes", "only-enabled", "enable-historical")),
-        ("wandb --since 1d --every 60s", "--every is about the present"),
+        *((f"wandb --since 1d --{option}", f"--since and --{option.split()[0]} exclude") for option in
+          ("every 60s", "print-config", "explain wandb.runs")),
+        *((f"wandb --html p.html --{option}", f"--html and --{option.split()[0]} exclude") for option in
+          ("every 15m", "check", "explain wandb.runs")),
+        *((f"wandb --since 1d --push --yes --{option} p", f"--push and --{option} exclude") for option in
+          ("csv", "html")),
+        *((f"wandb --since 1d --json --{option} p", f"--json and --{option} exclude") for option in
+          ("csv", "html")),
+        ("wandb --every 1m --explain wandb.runs", "--explain and --every exclude each other"),
         ("wandb --since 1d --push", "--push --since sends what cannot be taken back, and there is no termi"),
-        ("wandb --since 1d --push --html p.html --yes", "--html is for looking: leave --push out"),
-        ("wandb --since 1d --push --csv p.csv --yes", "--csv is for looking: leave --push out"),
-        ("wandb --since 1d --json --csv p.csv", "--json prints the points"),
-        ("wandb --html p.html --every 15m", "--html draws the past: leave --every out"),
-        ("wandb --html p.html --check", "--html draws the past: leave --check out"),
-        ("wandb --since 1d --json --html p.html", "--json prints the points"),
-        ("wandb --since 1d --print-config", "--print-config is about settings: leave --since out"),
-        ("wandb --since 2026-11-14", "--since: '2026-11-14' has no time zone"),
+        ("wandb --since 2026-11-14", "--since, --until: '2026-11-14' has no time zone"),
         ("wandb --since 1d --until 2d", "--until 2026-11-13T12:00:00Z is not after --since 2026-11-14"),
         ("wandb --since 1d --until 1d", "--until 2026-11-14T12:00:00Z is not after --since"),
-        (f"{FIXED} --slice 4/4", "--slice 4/4: parts are numbered from 0 to 3"),
-        (f"{FIXED} --slice 0/0", "--slice 0/0: parts"),
-        (f"{FIXED} --slice two", "--slice 'two' is not a part: write 0/8 to 7/8"),
-        (f"{FIXED} --slice /4", "--slice /4 takes its part from JOB_COMPLETION_INDEX, which is not set"),
-        ("wandb --since 7d --slice 0/2", "--slice needs --since and --until as moments"),
-        ("wandb --shard 3/3", "--shard 3/3: parts are numbered from 0 to 2, and at most 64"),
-        ("wandb --shard 0/65", "--shard 0/65: parts"),
-        ("wandb --shard x", "--shard 'x' is not a part"),
-        ("wandb --shard /4", "--shard /4 takes its part from JOB_COMPLETION_INDEX, which is not set"),
+        *((f"{FIXED} --slice={part}", f"--slice {part} is not a part: write 0/8") for part in BAD_PARTS),
+        *((f"wandb --shard={part}", f"--shard {part} is not a part") for part in (*BAD_PARTS, "0/65")),
+        ("wandb --since 7d --until 2026-11-15T00:00Z --slice 0/2", "--slice needs --since and --until as mo"),
         ("host --shard 0/2", "--shard is for wandb alone"),
         ("wandb host --shard 0/2", "--shard is for wandb alone"),
         ("host --explain host.cpu", "--explain is for wandb alone"),
-        ("wandb --since 1d --explain wandb.runs", "--explain is about now: leave --since out"),
-        ("wandb --every 1m --explain wandb.runs", "--explain is about now: leave --every out"),
         ("wandb --explain wandb.runs ref", "--explain: 'ref' is not a tag: write tag=value"),
     ],
 )  # fmt: skip

@@ -50,10 +50,7 @@ def run_at_terminal(
     return run.wait(60), shown.decode(), logged.read_text()
 
 
-@pytest.mark.parametrize(
-    ("answer", "sent"),
-    [("y\n", 1), (" YES \n", 1), ("n\n", 0), ("\n", 0), ("\x04", 0), ("yeah\n", 0)],
-)
+@pytest.mark.parametrize(("answer", "sent"), [(" YES \n", 1), ("\n", 0), ("\x04", 0), ("yeah\n", 0)])
 def test_only_yes_sends(past: Project, intake: Intake, tmp_path: Path, answer: str, sent: int) -> None:
     code, shown, _ = run_at_terminal(past, tmp_path, "", answer)
     assert "toy: about 1 points" in shown

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common import registry
-from common.cli.environment import CHILD, child_environment
+from common.cli.supervise import CHILD, child_environment
 from support.project import KEY, Project
 
 SHARED = {"PATH", "DD_ENV", "DD_API_KEY", "HTTPS_PROXY", "FLEETGAUGE_STEP", "FLEETGAUGE_DD_URL"}

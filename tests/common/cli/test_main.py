@@ -46,16 +46,10 @@ def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("statuses", "code"),
-    [
-        ((Status.OK, Status.EMPTY, Status.SKIPPED), 0),
-        ((Status.OK, Status.PARTIAL), 1),
-        ((Status.FAILED, Status.OK), 1),
-        ((), 0),
-    ],
+    ("statuses", "code"), [("ok empty skipped", 0), ("ok partial", 1), ("failed ok", 1), ("", 0)]
 )
-def test_exit_code_follows_the_worst_outcome(statuses: tuple[Status, ...], code: int) -> None:
-    assert exit_code([Outcome("toy", status) for status in statuses]) == code
+def test_exit_code_follows_the_worst_outcome(statuses: str, code: int) -> None:
+    assert exit_code([Outcome("toy", Status(status)) for status in statuses.split()]) == code
 
 
 def test_exit_code_of_configuration_comes_first_but_a_skip_has_none() -> None:
@@ -76,19 +70,13 @@ def test_help_needs_no_third_party_module() -> None:
     [
         (["--pusch"], "unrecognized arguments: --pusch (did you mean '--push'?)"),
         (["host", "--push", "--check"], "argument --check: not allowed with argument --push"),
-        (["host", "--points"], "unrecognized arguments: --points"),
-        (["host", "--timeout=0"], "argument --timeout: 0 is not between 1 s and 1 day"),
         (["hots"], "there is no collector 'hots' (did you mean 'host'?); there are:"),
-        (["all", "host"], "`all` cannot be combined"),
-        ([], "name a collector, or all; there are:"),
-        (["host", "--csv", "x"], "--csv requires --since"),
     ],
 )
-def test_error_of_the_command_line_is_two_lines_at_most(arguments: list[str], error: str) -> None:
+def test_error_of_the_command_line_is_one_line(arguments: list[str], error: str) -> None:
     ran = bare(*arguments)
-    assert (ran.returncode, ran.stdout) == (2, "")
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
     assert ran.stderr.startswith(f"run_collector.py: {error}")
-    assert ran.stderr.count("\n") <= 2
 
 
 @pytest.mark.slow
@@ -122,7 +110,6 @@ def test_list_and_version_are_printed(project: Project) -> None:
 DRY = """
 print("noise of a library")
 context.report.drop("odd", 2)
-yield VALUE(1234567, context.window.until, kind="first")
 yield VALUE(0.5, context.window.until, kind="b")
 yield VALUE(float("inf"), context.window.until)
 """
@@ -133,39 +120,16 @@ def test_dry_run_shows_a_table_or_a_document_and_sends_nothing(project: Project,
     project.add("silent", "yield from ()")
     ran = project.run("toy", "silent")
     assert (ran.returncode, ran.stderr) == (0, "noise of a library\n")
-    first, *rows = ran.stdout.splitlines()
+    first, heads, row, *_ = ran.stdout.splitlines()
     assert re.fullmatch(r"toy: ok in \d+\.\d s, as of 20\S+T\d\d:(00|15|30|45):00Z", first)
-    assert [row.split() for row in rows[:3]] == [
-        ["metric", "value", "unit", "tags"],
-        ["toy.value", "0.5", "item", "kind:b"],
-        ["toy.value", "1234567", "item", "kind:first"],
-    ]
-    assert "1 ok, 1 empty; 3 points, nothing sent (dry run)" in ran.stdout
-    assert "2 odd" in ran.stdout
-    assert "1 not_finite" in ran.stdout
-    document = project.document("toy", "silent")
-    assert document["status"] == "ok"
-    entry, silent = document["collectors"]
+    assert heads.split() == ["metric", "value", "unit", "tags"]
+    assert row.split() == ["toy.value", "0.5", "item", "kind:b"]
+    assert "1 ok, 1 empty; 2 points, nothing sent (dry run)" in ran.stdout
+    assert "dropped: 1 not_finite, 2 odd" in ran.stdout
+    toy, silent = project.document("toy", "silent")["collectors"]
     assert (silent["status"], silent["samples"]) == ("empty", [])
-    samples = entry.pop("samples")
-    assert 0 <= entry.pop("seconds") < 60
-    assert entry == {
-        "collector": "toy",
-        "status": "ok",
-        "error": None,
-        "lost": [],
-        "dropped": {"not_finite": 1, "odd": 2},
-        "as_of": samples[0]["timestamp"],
-    }
-    assert samples[1].pop("timestamp") % 900 == 0
-    assert samples[1] == {
-        "metric": "toy.value",
-        "type": "gauge",
-        "unit": "item",
-        "value": 0.5,
-        "host": None,
-        "tags": ["kind:b"],
-    }
+    assert (toy["status"], toy["dropped"], toy["as_of"] % 900) == ("ok", {"not_finite": 1, "odd": 2}, 0)
+    assert [sample["value"] for sample in toy["samples"]] == [0.5]
     assert intake.requests == []
 
 
@@ -229,8 +193,8 @@ def test_configuration_file_configures_and_its_mistakes_are_named(project: Proje
     entry = project.document("toy", "--config", str(file))["collectors"][0]
     assert entry["samples"][0]["value"] == 3
     for text, error in (
-        ("[toy]\nsise = 3\n", "unknown key 'sise' in [toy] (did you mean 'size'?)"),
-        ("[tyo]\nsize = 3\n", "unknown table [tyo] (did you mean 'toy'?)"),
+        ("[toy]\nsise = 3\n", "in [toy]: unknown key sise (did you mean 'size'?)"),
+        ("[tyo]\nsize = 3\n", "in the top level: unknown key tyo (did you mean 'toy'?)"),
         ("[toy\n", "is not TOML"),
     ):
         file.write_text(text)
@@ -258,17 +222,15 @@ def test_check_names_what_is_good_and_what_is_not(project: Project, intake: Inta
 def test_settings_in_force_are_shown_with_their_origin(project: Project, tmp_path: Path) -> None:
     project.keep("host")
     file = tmp_path / "fleetgauge.toml"
-    file.write_text('step = "5m"\n[host]\npaths = ["/", "/tmp"]\n')
-    document = project.document("host", "--print-config", "--config", str(file), FLEETGAUGE_HOST_GPU_UUID="1")
-    host, datadog = document["collectors"]
-    rows = {row["setting"]: (row["value"], row["from"]) for row in (*host["settings"], *datadog["core"])}
-    assert rows["FLEETGAUGE_HOST_PATHS"] == ("/,/tmp", f"{file}: paths in [host]")
-    assert rows["FLEETGAUGE_HOST_ROOT"] == ("", "not set")
-    assert rows["FLEETGAUGE_HOST_GPU_UUID"] == ("true", "the environment")
+    file.write_text('step = "5m"\n')
+    host, datadog = project.document("host", "--print-config", "--config", str(file))["collectors"]
+    rows = {
+        row["setting"]: (row["value"], row["from"])
+        for row in (*host["settings"], *datadog["core"], *datadog["datadog"])
+    }
+    assert rows["FLEETGAUGE_HOST_PATHS"] == ("/", "default")
     assert rows["FLEETGAUGE_STEP"] == ("5m", f"{file}: step in the top level")
-    assert rows["DD_SERVICE"] == ("fleetgauge", "default")
-    keys = {row["setting"]: (row["value"], row["from"]) for row in datadog["datadog"]}
-    assert keys["DD_API_KEY"] == ("********", "the environment")
+    assert rows["DD_API_KEY"] == ("********", "the environment")
     ran = project.run("host", "--print-config", DD_API_KEY="")
     assert (ran.returncode, "nothing can be pushed: DD_API_KEY is not set" in ran.stdout) == (0, True)
 
@@ -298,7 +260,7 @@ raise RuntimeError("it broke with " + token)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [("--push", "--verbose"), ("--verbose",), ("--check", "--verbose"), ("--json",), ("--print-config",)],
+    [("--push", "--verbose"), ("--check", "--verbose"), ("--json",), ("--print-config",)],
 )
 def test_secret_is_never_shown(
     project: Project, intake: Intake, aws: Aws, tmp_path: Path, options: tuple[str, ...]
@@ -321,12 +283,9 @@ def test_secret_is_never_shown(
         assert "the AWS secret test/spy" in ran.stdout
         assert "the AWS secret test/datadog" in ran.stdout
     elif "--check" not in options:
-        lines = [json.loads(line) for line in ran.stderr.splitlines()]
-        messages = " ".join(line["message"] for line in lines)
-        assert "unexpected error in thread helper" in messages
-        assert "unexpected error while an object was finalised" in messages
-        assert "UserWarning: [redacted]" in messages
-        assert sum(line.get("error.stack", "").endswith("[redacted]") for line in lines) == 3
+        assert "UserWarning: [redacted]" in ran.stderr
+        assert ran.stderr.count("RuntimeError: [redacted]") == 2  # of the thread and the finaliser
+        assert "RuntimeError: it broke with [redacted]" in ran.stderr
         assert "it broke with [redacted]" in ran.stdout
         assert CANARY not in seen.read_text()
     assert all(CANARY not in request.target for request in intake.requests)
@@ -361,9 +320,9 @@ def on_a_pty(project: Project, *arguments: str, **extra: str) -> tuple[int, str]
 
 @pytest.mark.slow
 def test_on_a_terminal_a_run_ends_with_what_to_do_next(project: Project, tmp_path: Path) -> None:
-    project.add("toy", "context.report.drop('odd')\nyield VALUE(1, context.window.until)")
-    body = "if not context.settings.quiet:\n    yield VALUE(7, context.window.since)"
-    project.add("past", body, settings="quiet: bool = False", options=", has_history=True")
+    project.add("toy", "yield VALUE(1, context.window.until)")
+    project.add("past", "yield VALUE(7, context.window.since)", options=", has_history=True")
+    project.add("silent", "yield from ()")
     config = tmp_path / "fleetgauge.toml"
     config.write_text("series_cap = 100\n")
 
@@ -373,14 +332,10 @@ def test_on_a_terminal_a_run_ends_with_what_to_do_next(project: Project, tmp_pat
         assert ("\x1b[" in shown) is ("NO_COLOR" not in extra)
         return [line.removeprefix("next, to ") for line in shown.splitlines() if line.startswith("next")]
 
-    dropped = "see more of what was dropped: run_collector.py toy"
-    assert advice("toy") == [f"{dropped} --verbose", "send it: run_collector.py toy --push"]
-    assert advice("toy", "--push") == [f"{dropped} --push --verbose"]
+    assert advice("toy") == ["send it: run_collector.py toy --push"]
+    assert advice("toy", "--push") == advice("toy", "--check") == advice("silent") == []
     wrong = ["see all that is wrong: run_collector.py toy --check"]
-    assert advice("toy", "--push", code=2, DD_API_KEY="", NO_COLOR="1") == wrong
-    assert advice("toy", "--check", code=2, DD_API_KEY="") == []
-    assert advice("toy", "--check") == ["look at what would be sent: run_collector.py toy"]
-    assert advice("past", FLEETGAUGE_PAST_QUIET="1") == []
+    assert advice("toy", code=2, FLEETGAUGE_TOY_ODD="1", NO_COLOR="1") == wrong
     assert advice("past", "--since", "20m", "--config", str(config)) == [
         f"send it: run_collector.py past --since 20m --push --config {config}"
     ]

@@ -67,13 +67,6 @@ def test_environment_of_the_project_is_preferred_also_by_children(toys: Project)
     assert Path(f"{own}.used").read_text() == "own\nown\nown\n"
 
 
-def test_incomplete_environment_of_the_project_says_what_to_run(toys: Project, bare: Path) -> None:
-    (toys.root / ".venv").symlink_to(bare.parent.parent)
-    ran = run(Path(sys.executable), toys, "one", "--push")
-    assert (ran.returncode, ran.stdout, "Traceback" in ran.stderr) == (2, "", False)
-    assert f"this Python ({toys.root}/.venv/bin/python) lacks pydantic: run {toys.root}" in ran.stderr
-
-
 OLD = """
 import runpy, sys
 sys.version_info = (3, 9, 2)

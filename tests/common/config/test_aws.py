@@ -20,7 +20,7 @@ def test_clients_share_the_descriptions_of_services(aws: Aws) -> None:
     assert first is not second
     assert first.meta.service_model.metadata["serviceId"] == "S3"
     assert first.meta.service_model.metadata is second.meta.service_model.metadata
-    paths = clients.service_models(None).search_paths
+    paths = clients.service_models().search_paths
     assert len(paths) == len({*paths}), "a process that stays searches no more of them for each client"
 
 
@@ -36,17 +36,16 @@ assert not {"boto3", "s3transfer"} & {*sys.modules}
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-def test_missing_region_is_an_error_with_the_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("variable", "value", "error"),
+    [("AWS_REGION", "eu west", "eu west"), ("AWS_PROFILE", "nobody", "nobody"), ("AWS_REGION", "", "region")],
+)
+def test_bad_region_or_profile_is_an_error_with_its_value(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, error: str
+) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ConfigurationError, match=r"^testing: no region is set; set AWS_REGION"):
-        clients.client("secretsmanager", core_settings(), "testing")
-
-
-@pytest.mark.parametrize(("variable", "value"), [("AWS_REGION", "eu west"), ("AWS_PROFILE", "nobody")])
-def test_bad_region_or_profile_is_an_error_with_its_value(
-    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
-) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(ConfigurationError, match=f"^testing: .*{value}"):
-        clients.client("s3", core_settings(**{"AWS_REGION": "us-east-1", variable: value}), "testing")
+    core = core_settings(**{"AWS_REGION": "us-east-1", variable: value})
+    with pytest.raises(ConfigurationError, match=f"^testing: .*{error}.*AWS_REGION and AWS_PROFILE"):
+        clients.client("secretsmanager", core, "testing")

@@ -24,7 +24,6 @@ from common.config.settings import (
     is_loopback,
     named,
     secret_variables,
-    variables,
     written,
 )
 from common.config.sources import ConfigurationFile, load
@@ -64,13 +63,6 @@ def refused(**environ: str) -> str:
     return str(caught.value)
 
 
-def core_refused(**environ: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        load(CoreSettings, None, environ=environ)
-    assert CANARY not in everything(caught.value)
-    return str(caught.value)
-
-
 def test_values_are_stripped_and_parsed() -> None:
     settings = toy(
         TOY_API_KEY=f" {CANARY}\n",
@@ -88,13 +80,6 @@ def test_values_are_stripped_and_parsed() -> None:
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         toy().pages = 3
-
-
-def test_core_settings_have_the_variables_that_users_know() -> None:
-    names = variables(CoreSettings)
-    assert {"DD_ENV", "DD_SERVICE", "DD_VERSION", "AWS_REGION", "AWS_ENDPOINT_URL"} <= {*names.values()}
-    assert (names["proxy"], names["state"]) == ("HTTPS_PROXY", "FLEETGAUGE_STATE")
-    assert variables(ToySettings)["pages"] == "FLEETGAUGE_TOY_PAGES"
 
 
 def test_optional_secrets_are_secrets() -> None:
@@ -126,12 +111,9 @@ def test_address_is_of_the_site_or_the_given_url(environ: dict[str, str], addres
         ("BASE_URL", "https://host:0", "write a full URL"),
         ("BASE_URL", "http://10.0.0.1", "use https"),
         ("BASE_URL", "http://localhost.example", "use https"),
-        ("BASE_URL", "https://a.example?", "query string"),
-        ("BASE_URL", "https://a.example/#x", "query string"),
-        ("BASE_URL", "https://a.exa\nmple", "line break"),
-        ("BASE_URL", "https://a.example/\u200b", "cannot be seen"),
-        ("BASE_URL", f"https://user:{CANARY}@host", "credentials"),
-        ("BASE_URL", f"https://{CANARY}@host", "credentials"),
+        *(("BASE_URL", f"https://a.example{rest}", "the address alone") for rest in ("?", "/#x")),
+        *(("BASE_URL", f"https://a.example/{odd}", "write a full URL") for odd in ("a\nb", "\u200b", "a b")),
+        *(("BASE_URL", f"https://{user}@host", "credentials") for user in (CANARY, f"user:{CANARY}")),
     ],
 )
 def test_wrong_value_is_an_error_with_its_variable(variable: str, value: str, message: str) -> None:
@@ -169,19 +151,10 @@ class TestCredentials:
             assert accepted == text.strip()
             assert re.fullmatch("[!-~]+", accepted)
 
-    @pytest.mark.parametrize(
-        ("character", "kind"),
-        [
-            *((character, "a space or line break") for character in "\r\n\t\x85\u2028 \u00a0"),
-            *(
-                (character, "a character that is not printable ASCII")
-                for character in "\x00\x7f\u200bé\udcff😀"
-            ),
-        ],
-    )
-    def test_other_characters_are_named_by_kind_and_redacted(self, character: str, kind: str) -> None:
+    @pytest.mark.parametrize("character", "\r\n\t\x85\u2028 \u00a0\x00\x7f\u200bé\udcff😀")
+    def test_value_with_another_character_is_refused_and_redacted(self, character: str) -> None:
         value = f"{CANARY}{character}{CANARY}"
-        assert refused(TOY_API_KEY=value).startswith(f"TOY_API_KEY: it holds {kind}")
+        assert refused(TOY_API_KEY=value).startswith("TOY_API_KEY: it holds a space, a line break or")
         assert CANARY not in redact(f"{value!r} {value}")
 
     def test_credential_is_in_no_repr_and_redacted(self) -> None:
@@ -211,7 +184,9 @@ class TestCredentials:
         ],
     )
     def test_error_about_a_proxy_has_no_password(self, proxy: str) -> None:
-        assert core_refused(HTTPS_PROXY=proxy).startswith("HTTPS_PROXY: ")
+        with pytest.raises(ConfigurationError, match=r"^HTTPS_PROXY: write a full URL") as caught:
+            load(CoreSettings, None, environ={"HTTPS_PROXY": proxy})
+        assert CANARY not in everything(caught.value)
 
 
 @pytest.mark.parametrize(

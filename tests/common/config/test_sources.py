@@ -23,11 +23,11 @@ from common.config.settings import (
     Settings,
     Text,
     Texts,
+    in_force,
     named,
     variables,
 )
 from common.config.sources import (
-    MAX_FILE_BYTES,
     AwsSecrets,
     Configuration,
     ConfigurationFile,
@@ -37,6 +37,7 @@ from common.config.sources import (
 )
 from common.datadog.provision_settings import ProvisionSettings
 from common.errors import ConfigurationError, NotConfiguredError
+from common.logs import redact
 from support.project import ROOT
 from support.standins import KEY, core_settings, everything
 
@@ -131,21 +132,16 @@ class TestPrecedence:
                 merge()
             return
         settings = merge()
+        origins = {str(row["setting"]): str(row["from"]) for row in in_force(settings)}
         for field in FIELDS:
             found = getattr(settings, field)
             if field in expected:
                 text = found.get_secret_value() if isinstance(found, SecretStr) else str(found)
-                origin = settings.origins[NAMES[field]].partition(":")[0]
-                assert (text, origin) == expected[field]
+                assert (text, origins[NAMES[field]].partition(":")[0]) == expected[field]
             else:
                 assert found == ToySettings.model_fields[field].default
-                assert NAMES[field] not in settings.origins
+                assert origins[NAMES[field]] in {"default", "not set"}
         assert secrets.reads == ([] if has_secrets else ["dev/toy"])
-
-    def test_model_without_secrets_reads_none(self) -> None:
-        secrets = StoredSecrets({})
-        assert load(CoreSettings, None, environ={}, secrets=secrets).step == 900
-        assert secrets.reads == []
 
     def test_file_may_have_lists_and_numbers(self) -> None:
         settings = toy({"projects": ["a", "b"], "pages": 3, "ratio": 2, "wait": 60, "enabled": False})
@@ -159,9 +155,7 @@ class TestPrecedence:
         assert found is not None
         assert found["down"].threshold == 3
         environ = {"FLEETGAUGE_PROVISION_MONITORS": "down"}
-        assert refused(ProvisionSettings, "provision", {}, **environ).startswith(
-            "FLEETGAUGE_PROVISION_MONITORS: "
-        )
+        assert refused(ProvisionSettings, "provision", {}, **environ).startswith(next(iter(environ)))
 
 
 class TestMissing:
@@ -180,10 +174,6 @@ class TestMissing:
         assert "toy.toml" in str(caught.value)
         assert text in toy(secrets=secrets).not_set("FLEETGAUGE_TOY_APP_KEY")
 
-    def test_secret_that_was_not_read_is_named(self) -> None:
-        text = toy(secrets=StoredSecrets({}), FLEETGAUGE_TOY_APP_KEY=CANARY).not_set("X")
-        assert "not the AWS secret dev/toy" in text
-
     def test_all_missing_settings_are_named(self) -> None:
         class Two(CollectorSettings):
             model_config = named("FLEETGAUGE_TWO_")
@@ -201,20 +191,12 @@ class TestWrongTypes:
     @pytest.mark.parametrize(
         ("key", "value", "type_name"),
         [
-            ("pages", True, "a boolean"),
-            ("ratio", True, "a boolean"),
-            ("wait", False, "a boolean"),
-            ("label", True, "a boolean"),
-            ("label", 5, "a number"),
-            ("label", {"a": 1}, "a table"),
-            ("pages", [1], "a list"),
-            ("pages", tomllib.loads("x = 2026-11-18")["x"], "a date or time"),
-            ("projects", 5, "a number"),
+            *((key, False, "a boolean") for key in ("pages", "ratio", "wait", "label")),
+            *((key, 5, "a number") for key in ("label", "projects", "api_key")),
             ("projects", ["a", 1], "a number"),
-            ("enabled", [True], "a list"),
-            ("api_key", 5, "a number"),
-            ("api_key", [CANARY], "a list"),
-            ("api_key", {"nested": CANARY}, "a table"),
+            ("pages", tomllib.loads("x = 2026-11-18")["x"], "a date or time"),
+            *((key, [CANARY], "a list") for key in ("pages", "enabled", "api_key")),
+            *((key, {"nested": CANARY}, "a table") for key in ("label", "api_key")),
         ],
     )
     def test_type_of_a_value_in_the_file_is_named(self, key: str, value: object, type_name: str) -> None:
@@ -227,61 +209,68 @@ class TestWrongTypes:
         [
             ("step = true", "step in the top level: .* not a boolean"),
             ("[env]", "env in the top level: .* not a table"),
-            ("datadog = 5", "datadog is a number: "),
-            ("provision = 'x'", "provision is text: "),
-            ("[[host]]", r"host is a list: write it as a table, \[host\]"),
+            ("datadog = 5", r"datadog is a number: write it as a table, \[datadog\]"),
+            ("[[datadog]]", "datadog is a list: "),
         ],
     )
     def test_type_of_a_table_is_named(self, tmp_path: Path, text: str, error: str) -> None:
         path = tmp_path / "f.toml"
         path.write_text(text)
         with pytest.raises(ConfigurationError, match=f"^{path}: {error}"):
-            Configuration({}, str(path))
+            assert Configuration({}, str(path)).address
 
     def test_all_wrong_values_are_named_with_their_sources(self) -> None:
         secrets = StoredSecrets({"FLEETGAUGE_TOY_PAGES": 0, "FLEETGAUGE_TOY_APP_KEY": f"{CANARY}\n{CANARY}"})
         with pytest.raises(ConfigurationError) as caught:
             toy({"ratio": "x"}, secrets, FLEETGAUGE_TOY_WAIT="soon")
         assert CANARY not in everything(caught.value)
-        labels = [text.partition(": ") for text in str(caught.value).split("; ")]
-        origin = "the AWS secret dev/toy"
-        assert [label for label, _, text in labels if label == origin or "in [toy]" in text] == [
-            *(origin, origin, "toy.toml")
+        secret, variable = "the AWS secret dev/toy: FLEETGAUGE_TOY", "FLEETGAUGE_TOY"
+        assert [
+            text.partition(": Input")[0].partition(": it holds")[0] for text in str(caught.value).split("; ")
+        ] == [
+            f"{secret}_APP_KEY",
+            f"{secret}_PAGES",
+            f"toy.toml: ratio in [toy]: {variable}_RATIO",
+            f"{variable}_WAIT: 'soon' is not a duration: write seconds (900) or units (15m, 1h30m, 7d)",
         ]
-        assert "FLEETGAUGE_TOY_WAIT: 'soon' is not a duration" in str(caught.value)
 
 
 class TestUnknownNames:
     @pytest.mark.parametrize(
-        ("table", "keys", "errors"),
+        ("table", "keys", "error"),
         [
-            (None, ["servce"], ["unknown key 'servce' in the top level (did you mean 'service'?)"]),
-            (None, ["checkpoints"], ["checkpoints is no longer read: set state instead"]),
+            (None, ["servce"], "the top level: unknown key servce (did you mean 'service'?)"),
+            (None, ["hots"], "the top level: unknown key hots (did you mean 'host'?)"),
             (
                 "toy",
                 ["page", "lable"],
-                [
-                    "unknown key 'page' in [toy] (did you mean 'pages'?)",
-                    "unknown key 'lable' in [toy] (did you mean 'label'?)",
-                ],
+                "[toy]: unknown key page (did you mean 'pages'?), lable (did you mean 'label'?)",
             ),
-            ("toy", ["FLEETGAUGE_TOY_PAGES"], ["unknown key 'FLEETGAUGE_TOY_PAGES' in [toy]"]),
+            ("toy", ["FLEETGAUGE_TOY_PAGES"], "[toy]: unknown key FLEETGAUGE_TOY_PAGES"),
         ],
     )
-    def test_keys_of_the_file(self, table: str | None, keys: list[str], errors: list[str]) -> None:
+    def test_keys_of_the_file(self, table: str | None, keys: list[str], error: str) -> None:
         content: dict[str, Any] = dict.fromkeys(keys, 1)
         model: type[Settings] = ToySettings if table else CoreSettings
-        error = refused(model, table, {table: content} if table else content)
-        assert error == f"f.toml: {', '.join(errors)}"
+        assert refused(model, table, {table: content} if table else content) == f"f.toml: in {error}"
 
-    def test_keys_and_nested_values_of_a_secret(self) -> None:
-        secrets = StoredSecrets({"TOY_APIKEY": CANARY, "OWNER": "me", "FLEETGAUGE_TOY_LABEL": [CANARY]})
+    @pytest.mark.parametrize(
+        ("secret", "error"),
+        [
+            (
+                {"TOY_APIKEY": CANARY, "OWNER": "me"},
+                "unknown key TOY_APIKEY (did you mean 'TOY_API_KEY'?), OWNER",
+            ),
+            (
+                {"FLEETGAUGE_TOY_LABEL": [CANARY]},
+                "FLEETGAUGE_TOY_LABEL: Input should be a valid string, not a list",
+            ),
+        ],
+    )
+    def test_keys_and_nested_values_of_a_secret(self, secret: dict[str, Any], error: str) -> None:
         with pytest.raises(ConfigurationError) as caught:
-            toy(secrets=secrets)
-        assert str(caught.value) == (
-            "the AWS secret dev/toy: unknown key 'TOY_APIKEY' (did you mean 'TOY_API_KEY'?), "
-            "unknown key 'OWNER', FLEETGAUGE_TOY_LABEL is a list: store text or a number"
-        )
+            toy(secrets=StoredSecrets(secret))
+        assert str(caught.value) == f"the AWS secret dev/toy: {error}"
         assert CANARY not in everything(caught.value)
 
     @pytest.mark.parametrize("key", ["0f" * 16, "wandb_v1_" + "Zx9" * 20, f"TOY_API_KEY={CANARY}"])
@@ -294,20 +283,12 @@ class TestUnknownNames:
     def test_variables_with_our_prefix(self) -> None:
         models = (CoreSettings, ToySettings)
         refuse_unknown_variables({"FLEETGAUGE_TOY_PAGES": "1", "FLEETGAUGE_STEP": "1", "FLEET": "1"}, models)
-        wrong = dict.fromkeys(("FLEETGAUGE_TOY_PAGE", "FLEETGAUGE_CHECKPOINTS", "FLEETGAUGE_XENA_PATHS"), "1")
+        other = "FLEETGAUGE_9_OF_A_COMPLETELY_DIFFERENT_KIND"
+        wrong = dict.fromkeys(("FLEETGAUGE_TOY_PAGE", other), "1")
         with pytest.raises(ConfigurationError) as caught:
-            refuse_unknown_variables(wrong, models, lambda: ["FLEETGAUGE_XENNA_PATHS"])
-        assert str(caught.value).split("; ") == [
-            "unknown variable FLEETGAUGE_TOY_PAGE (did you mean 'FLEETGAUGE_TOY_PAGES'?)",
-            "FLEETGAUGE_CHECKPOINTS is no longer read: set FLEETGAUGE_STATE instead",
-            "unknown variable FLEETGAUGE_XENA_PATHS (did you mean 'FLEETGAUGE_XENNA_PATHS'?)",
-        ]
-
-    def test_tables_of_the_file(self, tmp_path: Path) -> None:
-        path = tmp_path / "f.toml"
-        path.write_text("[hots]\n")
-        with pytest.raises(ConfigurationError, match=r"unknown table \[hots\] \(did you mean 'host'\?\)"):
-            Configuration({}, str(path))
+            refuse_unknown_variables(wrong, models)
+        hint = "(did you mean 'FLEETGAUGE_TOY_PAGES'?)"
+        assert str(caught.value) == f"unknown variable FLEETGAUGE_TOY_PAGE {hint}, {other}"
 
 
 class TestConfiguration:
@@ -343,36 +324,33 @@ class TestConfiguration:
     def test_aws_credential_is_checked_before_it_is_used(self, name: str) -> None:
         with pytest.raises(ConfigurationError, match=f"^{name}: it holds a space") as caught:
             Configuration({name: "two words"}, None)
-        assert "two words" not in str(caught.value)
+        assert (redact("two words"), "two words" in str(caught.value)) == ("[redacted]", False)
 
 
 class TestFile:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (b"env = ", "is not TOML: Invalid value"),
-            (b"\xff\xfe", "is not TOML: "),
-            (b'api_key = "canary-secret-value\n', "is not TOML: .*line 1"),
-            (b"#" * (MAX_FILE_BYTES + 1), "is larger than 262,144 bytes"),
+            (None, "cannot read the configuration file {}: No such file"),
+            (b"\xff\xfe", "the configuration file {} is not TOML: "),
+            (b'api_key = "canary-secret-value\n', "the configuration file {} is not TOML: .*line 1"),
+            (b"#" * 262_145, "the configuration file {} is larger than 262,144 bytes"),
         ],
     )
-    def test_file_that_cannot_be_parsed_is_named(self, tmp_path: Path, content: bytes, message: str) -> None:
+    def test_file_that_cannot_be_read_is_named(
+        self, tmp_path: Path, content: bytes | None, message: str
+    ) -> None:
         path = tmp_path / "f.toml"
-        path.write_bytes(content)
-        with pytest.raises(ConfigurationError, match=f"^the configuration file {path} {message}") as caught:
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(ConfigurationError, match=f"^{message.format(path)}") as caught:
             read_tables(str(path))
         assert CANARY not in everything(caught.value)
 
     def test_file_of_the_largest_size_is_read(self, tmp_path: Path) -> None:
         path = tmp_path / "f.toml"
-        path.write_text("#" * MAX_FILE_BYTES)
+        path.write_text("#" * 262_144)
         assert read_tables(str(path)) == {}
-
-    @pytest.mark.parametrize(("name", "reason"), [("absent", "No such file"), ("", "Is a directory")])
-    def test_file_that_cannot_be_opened_is_named(self, tmp_path: Path, name: str, reason: str) -> None:
-        path = str(tmp_path / name)
-        with pytest.raises(ConfigurationError, match=f"^cannot read the configuration file {path}: {reason}"):
-            read_tables(path)
 
     def test_example_has_every_setting_with_its_default(self) -> None:
         path = ROOT / "docs" / "fleetgauge.example.toml"
@@ -397,10 +375,8 @@ class TestFile:
     [
         ("intake.monitoring.svc", "http://intake.monitoring.svc:8080", True),
         ("Intake.monitoring.svc:8080", "http://intake.monitoring.svc:8080/v1", True),
-        ("intake:80", "http://intake", True),
         ("[fd00::1]:8080", "http://[fd00::1]:8080", True),
         ("intake:8080", "http://intake:8081", False),
-        ("intake", "http://intake.example.com", False),
         ("", "http://intake", False),
     ],
 )

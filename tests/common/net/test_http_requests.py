@@ -6,12 +6,14 @@ import gzip
 import socket
 import ssl
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from urllib3 import PoolManager
 
 from common.collector import Context, Network, Report
 from common.config.settings import CollectorSettings
@@ -19,7 +21,6 @@ from common.errors import DeadlineExceededError, FleetgaugeError, SourceError
 from common.net.http import (
     Http,
     HttpClient,
-    Proxy,
     RejectedError,
     TimedOutError,
     TooLargeError,
@@ -31,6 +32,8 @@ from support.certificates import self_signed, server_context
 from support.servers.faults import Fault
 from support.servers.loopback import Answer, LoopbackServer, Request
 from support.standins import Time
+
+MEBIBYTE = 2**20
 
 
 class Echo(LoopbackServer[Request]):
@@ -51,11 +54,16 @@ def echo() -> Iterator[Echo]:
 def post(
     server: LoopbackServer[Request], body: bytes = b"hello", largest: int = 10_000, seconds: float = 10
 ) -> bytes:
-    return connected().post(f"{server.url}/x", body, {}, Deadline(seconds), largest).body
+    return (
+        connected()
+        .send("POST", f"{server.url}/x", body, {}, Deadline(seconds), largest=largest)
+        .checked()
+        .body
+    )
 
 
-def connected(report: Report | None = None, proxy: Proxy | None = None) -> Http:
-    return Http(proxy, report or Report(), setting="WANDB_BASE_URL", clock=lambda: 1000.0)
+def connected(report: Report | None = None) -> Http:
+    return Http(PoolManager(), report or Report(), setting="WANDB_BASE_URL")
 
 
 class TestAnswers:
@@ -63,38 +71,35 @@ class TestAnswers:
         report = Report()
         http = connected(report)
         for _ in range(3):
-            assert http.post(f"{echo.url}/x", b"hello", {"X-Key": "k"}, Deadline(10)).body == b"hello"
-        assert report.requests == 3
+            assert http.send("POST", f"{echo.url}/x", b"hello", {"X-Key": "k"}, Deadline(10)).body == b"hello"
+        assert (report.requests, echo.connections) == (3, 1), "the connection is used again"
         assert echo.requests[0].headers["X-Key"] == "k"
         assert echo.requests[0].headers["Accept-Encoding"] == "gzip"
 
-    def test_a_compressed_body_is_decompressed(self, echo: Echo) -> None:
-        echo.faults.add(Fault(body=gzip.compress(b"z" * 9000), headers={"Content-Encoding": "gzip"}))
-        assert post(echo) == b"z" * 9000
-
-    def test_where_nothing_else_is_said_sixteen_mebibytes_are_taken(self, echo: Echo) -> None:
-        for more in (0, 1):
-            body = gzip.compress(b"z" * (16 * 2**20 + more), 1)
-            echo.faults.add(Fault(body=body, headers={"Content-Encoding": "gzip"}))
+    def test_sixteen_mebibytes_are_the_most_and_released_with_the_error(self, echo: Echo) -> None:
+        errors = []
         http = connected()
-        assert len(http.post(f"{echo.url}/x", b"", {}, Deadline(10)).body) == 16 * 2**20
-        with pytest.raises(TooLargeError):
-            http.post(f"{echo.url}/x", b"", {}, Deadline(10))
+        for more in (0, 1, 1, 1):
+            body = gzip.compress(b"z" * (16 * MEBIBYTE + more), 1)
+            echo.faults.add(Fault(body=body, headers={"Content-Encoding": "gzip"}))
+        assert len(http.send("POST", f"{echo.url}/x", b"", {}, Deadline(10)).body) == 16 * MEBIBYTE
+        tracemalloc.start()
+        for _ in range(3):
+            with pytest.raises(TooLargeError) as caught:
+                http.send("POST", f"{echo.url}/x", b"", {}, Deadline(10))
+            errors.append(caught.value)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert held < len(errors) * 16 * MEBIBYTE / 2
 
-    @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 599])
+    @pytest.mark.parametrize("status", [408, 429, 500, 599])
     def test_what_may_pass_is_worth_another_try(self, echo: Echo, status: int) -> None:
         echo.faults.add(Fault(status=status, body="later", headers={"Retry-After": "12"}))
         with pytest.raises(UnavailableError, match=f"answered {status}: later") as caught:
             post(echo)
         assert (caught.value.status, caught.value.wait) == (status, 12)
 
-    def test_a_wait_may_be_a_date_of_the_injected_clock(self, echo: Echo) -> None:
-        echo.faults.add(Fault(status=503, headers={"Retry-After": "Thu, 01 Jan 1970 00:16:45 GMT"}))
-        with pytest.raises(UnavailableError) as caught:
-            post(echo)
-        assert caught.value.wait == 5
-
-    @pytest.mark.parametrize("status", [301, 302, 307, 400, 401, 403, 404, 413])
+    @pytest.mark.parametrize("status", [302, 307, 400, 403, 413])
     def test_everything_else_is_final(self, echo: Echo, status: int) -> None:
         echo.faults.add(Fault(status=status, body="no\n way", headers={"Location": f"{echo.url}/y"}))
         with pytest.raises(RejectedError, match=f"answered {status}: no way") as caught:
@@ -167,19 +172,10 @@ class TestClient:
 
 
 class TestBounds:
-    @pytest.mark.parametrize(("size", "fits"), [(10_000, True), (10_001, False)])
-    def test_a_body_is_cut_off_at_the_limit(self, echo: Echo, size: int, fits: bool) -> None:
-        if fits:
-            assert len(post(echo, b"x" * size)) == size
-        else:
-            with pytest.raises(TooLargeError, match="more than 10,000 bytes"):
-                post(echo, b"x" * size)
-
-    def test_a_small_body_that_expands_is_cut_off_too(self, echo: Echo) -> None:
-        bomb = gzip.compress(b"x" * 10**7)
-        echo.faults.add(Fault(body=bomb, headers={"Content-Encoding": "gzip"}))
-        with pytest.raises(TooLargeError):
-            post(echo)
+    def test_a_body_is_cut_off_at_the_limit(self, echo: Echo) -> None:
+        assert len(post(echo, b"x" * 10_000)) == 10_000
+        with pytest.raises(TooLargeError, match="more than 10,000 bytes"):
+            post(echo, b"x" * 10_001)
 
     def test_a_server_that_hangs_costs_no_more_than_the_deadline(self, echo: Echo) -> None:
         echo.faults.add(Fault(hang=True))
@@ -204,14 +200,14 @@ class TestBounds:
             dripping.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
             with pytest.raises(DeadlineExceededError):
-                connected().post(url, b"", {}, Deadline(0.3))
+                connected().send("POST", url, b"", {}, Deadline(0.3))
             stop.set()
             dripping.join()
 
     def test_once_the_time_is_over_nothing_is_sent(self, echo: Echo) -> None:
         report = Report()
         with pytest.raises(DeadlineExceededError):
-            connected(report).post(f"{echo.url}/x", b"", {}, Deadline(-1))
+            connected(report).send("POST", f"{echo.url}/x", b"", {}, Deadline(-1))
         assert (report.requests, echo.requests) == (0, [])
 
 
@@ -245,6 +241,6 @@ class TestCertificates:
             host = f"127.0.0.1:{listening.getsockname()[1]}"
             expected = rf"^cannot reach {host} \(TLS: .*{reason}.*\); check WANDB_BASE_URL$"
             with pytest.raises(FleetgaugeError, match=expected) as caught:
-                connected().post(f"https://{host}/", b"", {}, Deadline(10))
+                connected().send("POST", f"https://{host}/", b"", {}, Deadline(10))
             assert caught.value.configuration is configuration
             greeting.join()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import DeadlineExceededError
-from common.net.retry import MAX_ATTEMPTS, RETRIED_STATUSES, Deadline, TransientError, persist, requested_wait
+from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, persist, requested_wait
 from support.standins import NOW, Time
 
 
@@ -26,22 +26,17 @@ def failing(times: int, wait: float | None = None) -> Callable[[], str]:
 
 
 class TestDeadline:
-    def test_a_request_may_take_what_is_left_and_no_more_than_it_wants(self, time: Time) -> None:
+    def test_wait_may_take_what_is_left_and_no_more_than_it_wants(self, time: Time) -> None:
         deadline = Deadline(10, clock=time)
         assert (deadline.remaining(), deadline.timeout(15), deadline.timeout(3)) == (10, 10, 3)
         time.sleep(9.5)
-        assert deadline.timeout(15) == 0.5
-
-    def test_a_part_of_it_ends_with_it_at_the_latest(self, time: Time) -> None:
-        deadline = Deadline(10, clock=time)
-        time.sleep(9.5)
-        assert (deadline.elapsed(), deadline.within(0.25).remaining()) == (9.5, 0.25)
-        assert deadline.within(3).remaining() == 0.5
+        assert (deadline.elapsed(), deadline.timeout(15)) == (9.5, 0.5)
+        assert (deadline.within(0.25).remaining(), deadline.within(3).remaining()) == (0.25, 0.5)
         time.sleep(2)
         assert (deadline.elapsed(), deadline.within(3).seconds) == (11.5, 0)
 
     @pytest.mark.parametrize("over", [0, 1])
-    def test_once_it_has_passed_nothing_may_be_asked(self, time: Time, over: float) -> None:
+    def test_once_it_has_passed_nothing_may_be_awaited(self, time: Time, over: float) -> None:
         deadline = Deadline(10, clock=time)
         time.sleep(10 + over)
         assert deadline.remaining() == -over
@@ -55,31 +50,27 @@ class TestRequestedWait:
     @pytest.mark.parametrize(
         ("headers", "wait"),
         [
-            ({"Retry-After": "2"}, 2),
-            ({"Retry-After": " 2.5 "}, 2.5),
-            ({"Retry-After": "0"}, 0),
-            ({"Retry-After": "60.5"}, 60),
-            ({"Retry-After": "1e999"}, 60),
-            ({"retry-after": formatdate(NOW + 7, usegmt=True)}, 7),
-            ({"Retry-After": formatdate(NOW + 7000, usegmt=True)}, 60),
-            ({"Retry-After": formatdate(NOW, usegmt=True)}, 0),
-            ({"Retry-After": formatdate(NOW - 1, usegmt=True)}, None),
-            ({"X-RateLimit-Reset": "3"}, 3),
-            ({"X-RateLimit-Reset": "3.25"}, 3.25),
-            ({"X-RateLimit-Reset": "21600"}, 60),
+            *(({"Retry-After": text}, wait) for text, wait in (("2", 2), (" 2.5 ", 2.5), ("0", 0))),
+            *(({"Retry-After": text}, 60) for text in ("60.5", "1e999")),
+            *(({"Retry-After": text}, None) for text in ("nan", "", "soon", "-1")),
+            *(
+                ({"Retry-After": formatdate(NOW + ahead, usegmt=True)}, wait)
+                for ahead, wait in ((7, 7), (7000, 60), (0, 0), (-1, None))
+            ),
+            *(({"X-RateLimit-Reset": text}, wait) for text, wait in (("3.25", 3.25), ("21600", 60))),
             ({"RateLimit-Reset": "4"}, 4),
             ({"X-RateLimit-Reset": "9", "Retry-After": "5"}, 5),
-            ({"X-RateLimit-Reset": "9", "Retry-After": "soon"}, 9),
-            ({"X-RateLimit-Reset": "9", "Retry-After": "-1"}, 9),
-            ({"Retry-After": "nan"}, None),
-            ({"Retry-After": ""}, None),
+            *(({"X-RateLimit-Reset": "9", "Retry-After": text}, 9) for text in ("soon", "-1")),
             ({}, None),
         ],
     )
-    def test_what_a_server_asks_for_is_read_and_capped(
+    def test_what_a_server_requests_is_read_and_capped(
         self, headers: dict[str, str], wait: float | None
     ) -> None:
         assert requested_wait(headers, NOW) == wait
+
+    def test_absent_header_is_no_wait_at_the_epoch_either(self) -> None:
+        assert requested_wait({}, 0) is None
 
     @given(
         st.dictionaries(
@@ -93,10 +84,6 @@ class TestRequestedWait:
 
 
 class TestPersist:
-    def test_the_first_success_is_returned(self, time: Time) -> None:
-        assert persist(failing(3), Deadline(1000, time), time.sleep) == "done"
-        assert len(time.naps) == 3
-
     def test_any_other_error_passes_at_once(self, time: Time) -> None:
         def attempt() -> None:
             raise KeyError("ours")
@@ -105,28 +92,21 @@ class TestPersist:
             persist(attempt, Deadline(1000, time), time.sleep)
         assert time.naps == []
 
-    def test_it_gives_up_after_twelve_attempts_and_says_so(self, time: Time) -> None:
-        assert MAX_ATTEMPTS == 12
+    def test_twelfth_attempt_is_the_last(self, time: Time) -> None:
         assert persist(failing(11), Deadline(1e6, time), time.sleep) == "done"
         with pytest.raises(TransientError, match=r"^busy \(tried 12 times\)$"):
             persist(failing(12), Deadline(1e6, time), time.sleep)
         assert len(time.naps) == 11 + 11
 
-    def test_a_wait_that_would_reach_the_deadline_is_not_begun(self, time: Time) -> None:
-        with pytest.raises(TransientError, match=r"^busy \(tried 1 time\)$") as caught:
-            persist(failing(1, wait=10), Deadline(10, time), time.sleep)
-        assert caught.value.wait == 10
-        assert time.naps == []
-
-    def test_not_even_one_that_would_reach_it_to_the_instant(
-        self, time: Time, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("jitter", [0.0, 0.5])
+    def test_wait_that_would_reach_the_deadline_is_not_begun(
+        self, time: Time, monkeypatch: pytest.MonkeyPatch, jitter: float
     ) -> None:
-        monkeypatch.setattr("random.uniform", lambda low, high: low)
-        with pytest.raises(TransientError, match=r"^busy \(tried 1 time\)$"):
-            persist(failing(1, wait=10), Deadline(10, time), time.sleep)
-
-    def test_a_wait_that_ends_before_the_deadline_is_taken(self, time: Time) -> None:
-        assert persist(failing(1, wait=10), Deadline(10.5001, time), time.sleep) == "done"
+        monkeypatch.setattr("random.uniform", lambda low, _: low + jitter)
+        with pytest.raises(TransientError, match=r"^busy \(tried 1 time\)$") as caught:
+            persist(failing(1, wait=10), Deadline(10 + jitter, time), time.sleep)
+        assert (caught.value.wait, time.naps) == (10, [])
+        assert persist(failing(1, wait=10), Deadline(10.001 + jitter, time), time.sleep) == "done"
 
     def test_all_waits_together_stay_within_the_deadline(self, time: Time) -> None:
         deadline = Deadline(30, time)
@@ -135,23 +115,21 @@ class TestPersist:
         assert len(time.naps) == 3
         assert deadline.remaining() > 0
 
-    def test_what_the_server_asked_for_is_waited_with_up_to_half_a_second_more(self, time: Time) -> None:
+    def test_requested_wait_gets_up_to_half_a_second_more(self, time: Time) -> None:
         for _ in range(20):
             persist(failing(1, wait=5), Deadline(1000, time), time.sleep)
         assert all(5 <= nap <= 5.5 for nap in time.naps)
         assert len(set(time.naps)) == 20
 
-    def test_without_it_waits_are_random_and_their_bound_doubles_to_15_s(
-        self, time: Time, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        ("bound", "naps"), [(max, [0.5, 1, 2, 4, 8, 15, 15, 15, 15]), (min, [0] * 9)], ids=["max", "min"]
+    )
+    def test_other_waits_are_random_and_their_bound_doubles_to_15_s(
+        self, time: Time, monkeypatch: pytest.MonkeyPatch, bound: Callable[..., float], naps: list[float]
     ) -> None:
-        for _ in range(30):
-            persist(failing(1), Deadline(1e6, time), time.sleep)
-        assert len(set(time.naps)) == 30
-        for bound, expected in ((max, [0.5, 1, 2, 4, 8, 15, 15, 15, 15]), (min, [0] * 9)):
-            time.naps.clear()
-            monkeypatch.setattr("random.uniform", bound)
-            persist(failing(9), Deadline(1e6, time), time.sleep)
-            assert time.naps == expected
+        monkeypatch.setattr("random.uniform", bound)
+        persist(failing(9), Deadline(1e6, time), time.sleep)
+        assert time.naps == naps
 
 
 def test_timeouts_limits_and_server_errors_are_worth_another_try() -> None:

@@ -50,7 +50,9 @@ def progress(folder: Folder, now: int = NOW) -> dict[int, float]:
 
 
 def window_of(now: int, step: int, sent_until: int | None, earliest: int, settle: int, width: int) -> Window:
-    settings = XennaSettings.model_construct(settle=settle, aggregate_interval=width, stage_run_hash=False)
+    settings = XennaSettings.model_construct(
+        paths=(), settle=settle, aggregate_interval=width, stage_run_hash=False
+    )
     return record_window(settings, now, step, sent_until, earliest)
 
 
