@@ -5,13 +5,13 @@ import os
 import sys
 
 # pathlib would take longer to import than all that is done here.
-ROOT = os.path.realpath(f"{__file__}/../..")  # noqa: PTH
+ROOT = os.path.realpath(f"{__file__}/../..")
 OWN = f"{ROOT}/.venv/bin/python"
 
 # The project's own Python where there is one, whichever `python3` was called. It may be a script that starts
 # another, which must not come back here: -X says so.
 is_own = sys.executable == OWN or sys.prefix == f"{ROOT}/.venv" or "own" in sys._xoptions
-if not is_own and os.access(OWN, os.X_OK):  # noqa: PTH
+if not is_own and os.access(OWN, os.X_OK):
     os.execv(OWN, [OWN, "-X", "own", *sys.argv])  # noqa: S606
 if sys.version_info < (3, 11):  # noqa: UP036  # whatever `python3` is here
     sys.stderr.write(f"run_collector.py: Python 3.11 or later is needed: run {ROOT}/scripts/setup once\n")

@@ -19,15 +19,14 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from pydantic import (
     AfterValidator,
     AliasGenerator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationInfo,
     field_validator,
 )
 from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from common.logs import redact, remember_secret
 from common.registry import PREFIX
@@ -85,20 +84,22 @@ def _split_url(url: str, example: str) -> SplitResult:
     raise ValueError(f"write a full URL in ASCII, such as {example}, with other characters as %XX")
 
 
-def _check_url(url: str, info: ValidationInfo) -> str:
-    """Return a URL without a trailing slash; ValueError where it has more than an address and a path.
-
-    Plain http is refused, except to loopback and the host (and port) that the context of the validation
-    allows: a key would be sent with each request.
-    """
+def _check_url(url: str) -> str:
+    """Return a URL without a trailing slash; ValueError where it has more than an address and a path."""
     parts = _split_url(url, "https://host")
     if "@" in parts.netloc or set("?#") & set(url):
         raise ValueError("write the address alone, without credentials, a query string or a fragment")
-    allowed = str((info.context or {}).get(ALLOW_PLAIN_HTTP) or "").strip().lower()
-    is_allowed = is_loopback(parts.hostname or "") or allowed in {parts.hostname, parts.netloc.lower()}
-    if parts.scheme == "http" and not is_allowed:
-        raise ValueError(f"plain http is allowed to loopback and {ALLOW_PLAIN_HTTP} only: use https")
     return url.rstrip("/")
+
+
+def is_plain_http(url: str, allowed: str) -> bool:
+    """Return whether a URL is plain http to another host than loopback and `allowed`, a host or host:port."""
+    parts = urlsplit(url)
+    is_allowed = is_loopback(parts.hostname or "") or allowed.lower() in {
+        parts.hostname,
+        parts.netloc.lower(),
+    }
+    return parts.scheme == "http" and not is_allowed
 
 
 def _remember_proxy_password(value: SecretStr) -> SecretStr:
@@ -137,12 +138,12 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_split_texts)]
 Duration = Annotated[int, BeforeValidator(_parse_duration)]
 
 
-def named(prefix: str) -> ConfigDict:
+def named(prefix: str) -> SettingsConfigDict:
     """Return the configuration of a model whose variables are `<prefix><FIELD>` unless aliased.
 
     Unknown keys are refused, values cannot be changed, and errors do not quote their input.
     """
-    return ConfigDict(
+    return SettingsConfigDict(
         alias_generator=AliasGenerator(validation_alias=lambda name: prefix + name.upper()),
         extra="forbid",
         frozen=True,
@@ -150,7 +151,7 @@ def named(prefix: str) -> ConfigDict:
     )
 
 
-class Settings(BaseModel):
+class Settings(BaseSettings):
     """The base of every model; `common.config.sources.load` gives it its values, by variable.
 
     `_origins` has the source of each variable that is not at its default, `_searched` all that were read: for
@@ -164,6 +165,13 @@ class Settings(BaseModel):
     def not_set(self, variable: str) -> str:
         """Return the message for an optional value that turns out to be needed, with the sources read."""
         return f"{variable} is not set; looked in: {'; '.join(self._searched)}"
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the source of given values alone: `load` has merged the others, and knows their origins."""
+        return (init_settings,)
 
     @field_validator("*", mode="before")
     @classmethod

@@ -30,6 +30,7 @@ from common.config.settings import (
     DatadogSettings,
     Settings,
     check_printable,
+    is_plain_http,
     secret_variables,
     variables,
 )
@@ -209,12 +210,19 @@ def load(
         # A blank value counts as unset: charts and shells set such. The validator of some refuses it instead.
         if str(value).strip() or name in not_blank:
             values[name], origins[name] = value, origin
-    # Read directly and not from CoreSettings, which is itself loaded by this function.
-    allowed = environ.get(ALLOW_PLAIN_HTTP) or file.tables.get("allow_plain_http")
     try:
-        settings = model.model_validate(values, context={ALLOW_PLAIN_HTTP: allowed})
+        settings = model(**values)
     except ValidationError as error:
         raise _explain(error, searched, origins) from None
+    # Read directly and not from CoreSettings, which is itself loaded by this function.
+    allowed = str(environ.get(ALLOW_PLAIN_HTTP) or file.tables.get("allow_plain_http") or "").strip()
+    for attribute, name in names.items():
+        url = getattr(settings, attribute)
+        if isinstance(url, str) and is_plain_http(url, allowed):  # a key would be sent with each request
+            where = "" if origins[name] == ENVIRONMENT else f"{origins[name]}: "
+            raise ConfigurationError(
+                f"{where}{name}: plain http is allowed to loopback and {ALLOW_PLAIN_HTTP} only: use https"
+            )
     settings._searched, settings._origins = tuple(searched), origins
     for name, origin in origins.items():
         log.debug("%s is from %s", name, origin)
