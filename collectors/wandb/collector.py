@@ -12,27 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import NamedTuple
 
-from collectors.wandb import metrics
 from collectors.wandb.api import RefusedKeyError
-from collectors.wandb.explain import Row, as_table, explain_project
+from collectors.wandb.explain import as_table, explain_project
 from collectors.wandb.groups import unmatched_prices
-from collectors.wandb.ledger import TABLE_ROWS, Ledger
-from collectors.wandb.metrics import LIVE_ONLY, METRICS
+from collectors.wandb.ledger import Ledger
+from collectors.wandb.metrics import LIVE_ONLY, METRICS, UNSEEN
 from collectors.wandb.query import CollidingProjectError, Extra, active_since, touched_since
 from collectors.wandb.reader import Listing, Reader
 from collectors.wandb.runs import Run
 from collectors.wandb.settings import Project, WandbSettings
-from collectors.wandb.utilization import (
-    Observation,
-    active_runs,
-    idle_table,
-    load_observations,
-    observe,
-    observed_series,
-    save_observations,
-    usage_table,
-    with_observed_gpus,
-)
+from collectors.wandb.utilization import active_runs, load_observations, observe, save_observations
 from common.collector import Collector, Context
 from common.errors import FleetgaugeError
 from common.metric import Metric, Series
@@ -42,12 +31,10 @@ log = logging.getLogger(__name__)
 
 
 class _ReadProject(NamedTuple):
-    """A project whose runs were listed; what was observed of those that are active, where it is known."""
+    """A project whose runs were listed, and its ledger."""
 
     listing: Listing
-    runs: list[Run]
     ledger: Ledger
-    observation: Observation | None
 
 
 def collect(context: Context[WandbSettings]) -> Iterator[Series]:
@@ -66,8 +53,10 @@ def collect(context: Context[WandbSettings]) -> Iterator[Series]:
     for stretches in zip_longest(*(_stretches(project, context) for project in projects), fillvalue=()):
         for series in stretches:
             yield from series
-    if window.is_live:
-        yield from _present(projects, context)
+    for listing, _ in projects:
+        if window.is_live and listing.unseen is not None:
+            entity, name = listing.project
+            yield UNSEEN(listing.unseen, window.ticks[-1], entity=entity, project=name)
 
 
 def _stretches(project: _ReadProject, context: Context[WandbSettings]) -> Iterator[list[Series]]:
@@ -80,26 +69,6 @@ def _stretches(project: _ReadProject, context: Context[WandbSettings]) -> Iterat
         context.report.lose(str(project.listing.project), error)
 
 
-def _present(projects: list[_ReadProject], context: Context[WandbSettings]) -> Iterator[Series]:
-    """Yield what is known of the present alone, and report the tables for a person."""
-    settings, at = context.settings, context.window.ticks[-1]
-    usage: list[dict[str, object]] = []
-    idle: list[dict[str, object]] = []
-    for listing, _, ledger, observation in projects:
-        if listing.unseen is not None:
-            entity, name = listing.project
-            yield metrics.UNSEEN(listing.unseen, at, entity=entity, project=name)
-        if observation is not None:
-            yield from observed_series(observation, ledger, settings)
-            idle += idle_table(observation, settings)
-        usage += usage_table(ledger, observation)
-    if settings.usage:
-        usage.sort(key=lambda row: -float(str(row["gpu_hours_24h"])))
-        context.report.tables["usage"] = usage[:TABLE_ROWS]
-    if any(project.observation and project.observation.has_before for project in projects):
-        context.report.tables["idle"] = idle
-
-
 def explain(
     context: Context[WandbSettings], metric: Metric, tags: Mapping[str, str]
 ) -> list[dict[str, object]]:
@@ -107,13 +76,8 @@ def explain(
 
     `tags` select the series. Raises FleetgaugeError where nothing can be read.
     """
-    rows: list[Row] = []
-    for _, runs, ledger, observation in _read(context):
-        # The limit on groups is only known once the last tick is computed.
-        for _ in ledger.stretches():
-            pass
-        rows += explain_project(metric, tags, ledger, runs, observation, context.settings)
-    return as_table(metric, rows)
+    projects = _read(context)
+    return as_table(metric, [row for _, ledger in projects for row in explain_project(metric, tags, ledger)])
 
 
 def _read(context: Context[WandbSettings]) -> list[_ReadProject]:
@@ -129,23 +93,21 @@ def _read(context: Context[WandbSettings]) -> list[_ReadProject]:
     listings = reader.listings(reader.select(touched_since(ticks[0] - settings.window, created_before)))
     if unmatched := _unmatched_prices(listings, settings):
         log.warning("%s", unmatched)
-    active = _read_active(reader, listings, context) if window.is_live and settings.utilization else {}
-    projects: list[_ReadProject] = []
-    stored = load_observations(context.memory)
-    for listing in listings:
-        project, observation = listing.project, None
-        runs = with_observed_gpus(listing.runs, active.get(project, ()))
-        if project in active:
-            observation = observe(project, active[project], at, max_gap, settings, stored)
-        ledger = Ledger(project, runs, ticks, settings, live=window.is_live)
-        projects.append(_ReadProject(listing, runs, ledger, observation))
+    runs = {listing.project: listing.runs for listing in listings}
     if window.is_live:
+        stored = load_observations(context.memory)
+        if settings.utilization:
+            for project, active in _read_active(reader, runs, context).items():
+                runs[project] = observe(project, runs[project], active, at, max_gap, settings, stored)
         save_observations(context.memory, stored, at, max_gap)
-    return projects
+    return [
+        _ReadProject(each, Ledger(each.project, runs[each.project], ticks, settings, window.is_live))
+        for each in listings
+    ]
 
 
 def _read_active(
-    reader: Reader, listings: list[Listing], context: Context[WandbSettings]
+    reader: Reader, runs: Mapping[Project, list[Run]], context: Context[WandbSettings]
 ) -> dict[Project, list[Run]]:
     """Return the running runs of each project with their system metrics; a project that fails is lost.
 
@@ -155,11 +117,12 @@ def _read_active(
     settings, at = context.settings, context.window.ticks[-1]
     # A project without an active run needs no request: nothing of it can be observed.
     found: dict[Project, list[Run]] = {
-        listing.project: [] for listing in listings if not active_runs(listing.runs, at, settings)
+        project: [] for project, listed in runs.items() if not active_runs(listed, at, settings)
     }
-    projects = [listing.project for listing in listings if listing.project not in found]
-    active = active_since(at - settings.stale_after)
-    for project, result in reader.read(projects, active, system_metrics=True):
+    projects = [project for project in runs if project not in found]
+    for project, result in reader.read(
+        projects, active_since(at - settings.stale_after), system_metrics=True
+    ):
         if isinstance(result, Exception):
             context.report.lose(f"the utilisation of {project}", result)
         else:

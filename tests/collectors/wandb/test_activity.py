@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ import pytest
 from collectors.wandb import metrics
 from support.servers.faults import Fault
 from support.servers.fleet import Row, client_config, plausible_day, system_row
-from support.servers.wandb import KEY, Wandb
+from support.servers.wandb import Wandb
 from support.wandb_runs import AT, HOUR, Ran, check, collect, row, settings
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -124,14 +121,6 @@ class TestUsage:
         assert metrics.UTILIZATION not in {sample.metric for sample in ran.points}
         [text] = asked_for(server)
         assert not [word for word in ("user", "tags", "jobType", "systemMetrics") if word in text]
-
-    @pytest.mark.parametrize(("usage", "tables"), [("true", {"usage", "idle"}), ("false", {"idle"})])
-    def test_tables_are_for_whoever_looks_at_a_dry_run(
-        self, server: Wandb, usage: str, tables: set[str]
-    ) -> None:
-        server.add("acme", "ants", [running("a", 50.0)])
-        ran = looking(server, looks=2, FLEETGAUGE_WANDB_USAGE=usage)[-1]
-        assert {*ran.report.tables} == tables
 
     def test_utilisation_alone_is_by_the_same_groups(self, server: Wandb) -> None:
         server.add("acme", "ants", [running("a", 50.0, user="ann")])
@@ -294,16 +283,6 @@ class TestIdle:
         assert named == [[f"project:{project}", f"run_id:{run}"] for project, run in expected]
         assert sum(one.value for one in last.points if one.metric is metrics.USAGE_IDLE) == 14
 
-    def test_long_idle_run_comes_before_one_with_more_gpus(self, server: Wandb) -> None:
-        server.add("acme", "ants", [running("long", 0.0, user="ann"), running("wide", 0.0, 0.0)])
-        hours = {"long": 8, "wide": 3}
-        memories = {run: [AT - hours[run] * HOUR, *[AT - STEP] * 2, 0, None] for run in hours}
-        known = {"idle": {"acme/ants": [AT - STEP, memories]}}
-        ran = collect(server, memory=known, FLEETGAUGE_WANDB_IDLE_RUNS="1")
-        url = f"{server.url}/acme/ants/runs/long"
-        told = {"run": "long", "user": "ann", "gpus": 1, "idle_hours": 8, "url": url}
-        assert ran.report.tables["idle"] == [told]
-
     def test_a_tick_that_is_repeated_says_the_same(self, server: Wandb) -> None:
         server.add("acme", "ants", [running("r1", 0.0), running("r2", 50.0)])
         memory: dict[str, object] = {}
@@ -383,48 +362,3 @@ class TestPrivacy:
         hashed = next(tag for tag in group if tag.startswith("user:"))
         assert any(hashed in tags for tags in values(last, metrics.USAGE_GPUS))
         assert "a-secret" not in repr(settings(server, FLEETGAUGE_WANDB_USER_HASH_KEY="a-secret-of-its-own"))
-
-
-class TestCommandLine:
-    def run(
-        self, server: Wandb, folder: Path, *options: str, **variables: str
-    ) -> subprocess.CompletedProcess[str]:
-        environ = {
-            "PATH": os.environ["PATH"],
-            "WANDB_API_KEY": KEY,
-            "WANDB_PROJECTS": "acme/ants",
-            "WANDB_BASE_URL": server.url,
-            "FLEETGAUGE_STATE": str(folder),
-            "FLEETGAUGE_WANDB_GPU_PRICES": "h100=2.49",
-            **variables,
-        }
-        command = [sys.executable, str(ROOT / "scripts" / "run_collector.py"), "wandb", *options]
-        return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
-
-    @pytest.mark.slow
-    def test_a_dry_run_ends_with_who_holds_the_gpus_and_who_idles(
-        self, server: Wandb, tmp_path: Path
-    ) -> None:
-        import time
-
-        server.add("acme", "ants", plausible_day(time.time()))
-        text = self.run(server, tmp_path).stdout
-        assert "  usage:\n    entity  project  user" in text
-        assert "  idle:" not in text  # there was no earlier look
-        [outcome] = json.loads(self.run(server, tmp_path, "--json").stdout)["collectors"]
-        hours = [group["gpu_hours_24h"] for group in outcome["usage"]]
-        assert len(hours) <= 10
-        assert hours == sorted(hours, reverse=True)
-        assert {*outcome["usage"][0]} == {
-            *(
-                "entity",
-                "project",
-                "user",
-                "gpu_type",
-                "gpus",
-                "gpu_hours_24h",
-                "utilization_pct",
-                "cost_24h",
-            ),
-        }
-        assert "idle" not in outcome

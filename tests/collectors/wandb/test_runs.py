@@ -332,7 +332,7 @@ class TestGpus:
             ({"system.gpu.0.gpu": 50, "system.gpu.1.gpu": 50}, 2),
             ({"system.gpu.0.temp": 50}, 1),
             ({"system.gpu.process.7.gpu": 50, "system.gpu.0.gpu": 50, "system.gpu.7.gpu": 50}, 1),
-            ({"system.gpu.0.gpu/l:a": 50, "system.gpu.0.gpu/l:b": 50}, 1),
+            ({"system.gpu.0.gpu/l:a": 50, "system.gpu.0.gpu/l:b": 50}, 2),
             ({"system.gpu.process.0.gpu/l:a": 50, "system.gpu.process.0.gpu/l:b": 50}, 2),
             ({"system.cpu": 3, "system.gpu.0.gpu": None}, 0),
         ],
