@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from collectors.wandb.api import RefusedKeyError
-from collectors.wandb.explain import as_table, explain_project
+from collectors.wandb.explain import explain_project
 from collectors.wandb.groups import unmatched_prices
 from collectors.wandb.ledger import Ledger
 from collectors.wandb.metrics import LIVE_ONLY, METRICS, UNSEEN
@@ -76,8 +76,8 @@ def explain(
 
     `tags` select the series. Raises FleetgaugeError where nothing can be read.
     """
-    projects = _read(context)
-    return as_table(metric, [row for _, ledger in projects for row in explain_project(metric, tags, ledger)])
+    rows = [row for _, ledger in _read(context) for row in explain_project(metric, tags, ledger)]
+    return [row._asdict() for row in sorted(rows, key=lambda row: -row.adds)]
 
 
 def _read(context: Context[WandbSettings]) -> list[_ReadProject]:

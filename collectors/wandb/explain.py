@@ -6,7 +6,6 @@ computes what is sent, so that both agree.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -16,12 +15,8 @@ from collectors.wandb import metrics as m
 from collectors.wandb.groups import OTHER
 from collectors.wandb.ledger import Ledger
 from collectors.wandb.runs import HOUR_US, Run
-from collectors.wandb.settings import Project, WandbSettings
 from common.metric import Combine, Metric, Series
 from common.names import normalise_tag
-
-MAX_ROWS = 1000  # runs that are listed; the remaining ones are one row
-MAX_NAME = 200  # characters
 
 _OF_LATEST_RUN = frozenset({*m.THROUGHPUT.values(), m.PUSH_SPS_AGE, m.PUSH_CONFIG_STEPS})
 
@@ -70,17 +65,19 @@ def explain_project(metric: Metric, tags: Mapping[str, str], ledger: Ledger) -> 
     elif metric is m.ACTIVE_SWEEPS:  # a sweep counts once
         first = {run.sweep: run for run, _, _ in reversed(parts)}
         parts = [(run, found, value if first[run.sweep] is run else 0) for run, found, value in parts]
+    # W&B's own service has another host for people than for the API.
+    site = ledger.settings.base_url.replace("://api.wandb.ai", "://wandb.ai")
     parts.sort(key=lambda part: (-part[2], part[0].title, part[0].id))
     return [
         Row(
-            run=run.title[:MAX_NAME],
+            run=run.title,
             state=run.state.value,
             user=run.owner.user,
             gpu_type=run.owner.gpu_type,
             gpus=run.gpus,
             hours=(max(0, run.seen - run.worked_from) if run.duration is None else run.duration) / HOUR_US,
             adds=value,
-            url=run_url(ledger.project, run.name, ledger.settings),
+            url="/".join([site, *map(quote, ledger.project), "runs", quote(run.name)]),
         )
         for run, _, value in parts
     ]
@@ -90,20 +87,3 @@ def _series(metric: Metric, ledger: Ledger) -> Iterator[Series]:
     """Yield the series of a metric at the last tick."""
     for stretch in replace(ledger, ticks=ledger.ticks[-1:]).stretches():
         yield from (series for series in stretch if series.metric is metric)
-
-
-def as_table(metric: Metric, rows: list[Row]) -> list[dict[str, object]]:
-    """Return rows for a person; where there are too many, the last one represents all that remain."""
-    rows = sorted(rows, key=lambda row: -row.adds)
-    table: list[dict[str, object]] = [row._asdict() for row in rows[:MAX_ROWS]]
-    if others := rows[MAX_ROWS:]:
-        name = f"({len(others):,} more runs)"
-        adds = math.fsum(row.adds for row in others) if metric.combines is Combine.SUM else None
-        table.append({**dict.fromkeys(Row._fields), "run": name, "adds": adds})
-    return table
-
-
-def run_url(project: Project, name: str, settings: WandbSettings) -> str:
-    """Return the address of a run on the web. W&B's own service has another host for it than for the API."""
-    site = settings.base_url.replace("://api.wandb.ai", "://wandb.ai")
-    return "/".join([site, *map(quote, project), "runs", quote(name)])

@@ -68,9 +68,13 @@ _COUNTED_IN = {
     for kind in RunKind
     for state in State
 }
-_SUCCESS_RATES = (
-    (m.PUSH_SUCCESS, m.PUSH_COMPLETED, m.PUSH_FAILED),
-    (m.SWEEP_SUCCESS, m.SWEEP_COMPLETED, m.SWEEP_FAILED),
+_MEASURED, _DURATION = ("measured", "measured pushes"), ("duration", "duration of pushes")
+# Quotients: a factor and its sum, a divisor and its sums.
+_RATIOS = (
+    (m.PUSH_SUCCESS, 100, m.PUSH_COMPLETED.name, 1, (m.PUSH_COMPLETED.name, m.PUSH_FAILED.name)),
+    (m.SWEEP_SUCCESS, 100, m.SWEEP_COMPLETED.name, 1, (m.SWEEP_COMPLETED.name, m.SWEEP_FAILED.name)),
+    (m.AVG_DURATION, 1, _DURATION[0], HOUR_US, _MEASURED[:1]),
+    (m.PUSH_AVG_DURATION, 1, _DURATION[1], HOUR_US, _MEASURED[1:]),
 )
 # The metrics of a group: counts, and lines of GPUs (how many, their time, that of failed runs), each with the
 # metrics of the part that has no price and of what the other part costs, and the divisor of all three.
@@ -175,6 +179,10 @@ class _Stretch:
             if ended < departed and state in TERMINAL:
                 _add(account, _COUNTED_IN[run.kind, state] + assumed, ended, departed)
                 self._ended.append((ended, departed, run))
+                if run.duration is not None:  # absent where clocks disagree
+                    kinds = 1 + (run.kind is RunKind.PUSH_TO_MAIN)
+                    _add(account, _MEASURED[:kinds], ended, departed)
+                    _add(account, _DURATION[:kinds], ended, departed, run.duration)
             if gpus and working < emptied:
                 bends = [(working, begin, gpus), (left, begin + window, -gpus)]
                 bends += [(stopped, stop, -gpus), (emptied, stop + window, gpus)]
@@ -186,20 +194,17 @@ class _Stretch:
     def series(self) -> Iterator[Series]:
         """Yield the series of the project, then those of its groups."""
         accounts, tags = [*self._accounts.values()], self._tags
-        sums: dict[str, list[int]] = {}
         for metric in (*(metric for metric, _, _ in _COUNTS), m.STARTED, m.GPUS_IN_USE, m.GPUS_ASSUMED):
-            sums[metric.name] = self._sums(accounts, metric.name)
-            yield metric.series(self._times, sums[metric.name], **tags)
+            yield metric.series(self._times, self._sums(accounts, metric.name), **tags)
         hours = [time / HOUR_US for time in self._line(accounts, _TIME)]
         yield m.GPU_HOURS.series(self._times, hours, **tags)
         sweeps = Counter(tick for ticks in self._sweeps.values() for tick in ticks)
         yield m.ACTIVE_SWEEPS.series(self._times, [sweeps[tick] for tick in range(len(self._times))], **tags)
-        for metric, completed, failed in _SUCCESS_RATES:
-            pairs = zip(sums[completed.name], sums[failed.name], strict=True)
-            rates = [100 * good / (good + bad) if good + bad else None for good, bad in pairs]
-            yield from self._known(metric, rates)
-        yield from self._durations((m.AVG_DURATION, *m.DURATIONS), _ANY_KIND)
-        yield from self._durations((m.PUSH_AVG_DURATION,), _PUSH)
+        for metric, factor, part, divisor, every in _RATIOS:
+            pairs = zip(self._sums(accounts, part), self._sums(accounts, *every), strict=True)
+            ratios = [factor * top / (divisor * bottom) if bottom else None for top, bottom in pairs]
+            yield from self._known(metric, ratios)
+        yield from self._percentiles()
         yield from self._throughput()
         groups = self._groups() if self._has_groups else {}
         for group, usage in groups.items() if self._settings.usage else ():
@@ -207,9 +212,9 @@ class _Stretch:
         if self._ledger.live and self._times[-1] == self._ledger.ticks[-1]:
             yield from self._present(self._times[-1], groups)
 
-    def _sums(self, accounts: Iterable[Account], name: str) -> list[int]:
+    def _sums(self, accounts: Iterable[Account], *names: str) -> list[int]:
         """Return a sum over accounts at each tick."""
-        changes = [account[name] for account in accounts if name in account]
+        changes = [account[name] for account in accounts for name in names if name in account]
         return [*accumulate(_added(changes, len(self._times) + 1))][:-1]
 
     def _line(self, accounts: Iterable[Account], line: Line) -> list[int]:
@@ -224,31 +229,24 @@ class _Stretch:
         if known:
             yield metric.series([at for at, _ in known], [value for _, value in known], **self._tags, **tags)
 
-    def _durations(self, metrics: Sequence[Metric], kinds: frozenset[RunKind]) -> Iterator[Series]:
-        """Yield the mean and percentiles of the durations of runs that ended in the window.
-
-        A percentile is by nearest rank: the ceil(share x n / 100)-th smallest of n.
-        """
+    def _percentiles(self) -> Iterator[Series]:
+        """Yield percentiles of durations by nearest rank: the ceil(share x n / 100)-th smallest of n."""
         arriving: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        changed = {0}
         for ended, departed, run in self._ended:
-            if run.duration is not None and run.kind in kinds:
+            if run.duration is not None:
                 arriving[ended].append((run.duration, departed))
-                changed |= {ended, departed}
-        shares = [m.DURATIONS.get(metric) for metric in metrics]
+        changed = {0, *arriving, *(departed for _, departed, _ in self._ended)}
         lasting: list[tuple[int, int]] = []
         rows: list[list[float | None]] = []
         for tick in range(len(self._times)):
             # Sorted only at ticks where a run enters or leaves: the others repeat the last values.
             if tick in changed:
-                lasting = sorted(each for each in lasting + arriving[tick] if each[1] > tick)
-                row: list[float | None] = [None] * len(metrics)
-                if lasting:
-                    mean = sum(duration for duration, _ in lasting) / (len(lasting) * HOUR_US)
-                    ranks = (share and -(-share * len(lasting) // 100) for share in shares)
-                    row = [lasting[rank - 1][0] / HOUR_US if rank else mean for rank in ranks]
+                lasting = [each for each in lasting if each[1] > tick] + arriving[tick]
+                lasting.sort()
+                ranks = (-(-share * len(lasting) // 100) - 1 for share in m.DURATIONS.values())
+                row = [lasting[rank][0] / HOUR_US if lasting else None for rank in ranks]
             rows.append(row)
-        for metric, values in zip(metrics, zip(*rows, strict=True), strict=True):
+        for metric, values in zip(m.DURATIONS, zip(*rows, strict=True), strict=True):
             yield from self._known(metric, values)
 
     def _throughput(self) -> Iterator[Series]:

@@ -245,14 +245,6 @@ class TestExplain:
                 explained += bool(adds)
         assert explained > 80
 
-    def test_a_long_table_ends_with_a_row_for_all_others(
-        self, server: Wandb, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("collectors.wandb.explain.MAX_ROWS", 3)
-        server.add("acme", "ants", rows(10))
-        *_, last = collector.explain(context(server, Ran()), metrics.COMPLETED, {})
-        assert (last["run"], last["adds"]) == ("(7 more runs)", 7)
-
 
 def command(server: Wandb, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
