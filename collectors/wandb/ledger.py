@@ -58,6 +58,7 @@ _COUNTS = (
     (m.SWEEP_FAILED, _SWEEP, _FAILED),
 )
 # The names of sums are those of metrics. A line has two, of its slope and of its offset.
+_STARTED, _ASSUMED = (m.STARTED.name,), (m.GPUS_ASSUMED.name,)
 _GPUS = ("no slope", m.GPUS_IN_USE.name)
 _TIME, _FAILED_TIME = ("slope", "offset"), ("slope of failed", "offset of failed")
 # The counts that a run is part of.
@@ -115,12 +116,12 @@ class Ledger:
         stretches = [self.ticks[first : first + size] for first in range(0, len(self.ticks), size)]
         # A run counts from its start to its end, and for the window afterwards.
         runs: list[list[Run]] = [[] for _ in stretches]
-        for run in self.runs if stretches else ():
+        for run in self.runs if len(stretches) > 1 else ():
             first = (min(run.start, run.seen) // SECOND - self.ticks[0]) // duration
             last = (max(run.start, run.seen) // SECOND + after - self.ticks[0]) // duration
             for number in range(max(0, first), min(len(runs), last + 1)):
                 runs[number].append(run)
-        for ticks, counted in zip(stretches, runs, strict=True):
+        for ticks, counted in zip(stretches, runs if len(stretches) > 1 else [self.runs], strict=False):
             yield [*_Stretch(self, ticks, counted).series()]
 
 
@@ -169,8 +170,9 @@ class _Stretch:
                 0 if at <= first else size if at > last else -((first - at) // step) for at in times
             ]
             account = self._accounts[(run.owner.group, run.owner.price) if self._has_groups else ((), None)]
-            assumed = (m.GPUS_ASSUMED.name,) if run.gpus_assumed else ()
-            _add(account, (m.STARTED.name,), started, forgotten)
+            assumed = _ASSUMED if run.gpus_assumed else ()
+            if started < forgotten:
+                _add(account, _STARTED, started, forgotten)
             if started < inactive and state is not State.PENDING:
                 _add(account, _COUNTED_IN[run.kind, State.RUNNING] + assumed, started, inactive)
                 _add(account, _GPUS[1:], started, inactive, gpus)
