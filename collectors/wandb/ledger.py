@@ -157,14 +157,14 @@ class _Stretch:
         for run in runs:
             start, seen, begin, gpus, state = run.start, run.seen, run.worked_from, run.gpus, run.state
             stop, expires = max(begin, seen), seen
-            is_known = stop  # since when it is known that it has stopped
+            known = stop  # from when on it is known that it has stopped
             if state not in TERMINAL:
                 expires += stale_after
                 # A running run works up to each tick while it is active; once it is not, to its heartbeat.
-                is_known = stop if state is State.PENDING else max(stop, expires)
+                known = stop if state is State.PENDING else max(stop, expires)
             # Both ends of the window are part of it.
             times = [start, start + window + 1, expires, seen, seen + window + 1]
-            times += [begin, begin + window, is_known, max(stop + window, is_known)]
+            times += [begin, begin + window, known, max(stop + window, known)]
             # The first tick at or after each: negating before and after the division rounds up.
             started, forgotten, inactive, ended, departed, working, left, stopped, emptied = [
                 0 if at <= first else size if at > last else -((first - at) // step) for at in times
