@@ -10,13 +10,12 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
-from typing import NamedTuple
 
 from collectors.wandb.api import RefusedKeyError
 from collectors.wandb.explain import explain_project
 from collectors.wandb.groups import unmatched_prices
 from collectors.wandb.ledger import Ledger
-from collectors.wandb.metrics import LIVE_ONLY, METRICS, UNSEEN
+from collectors.wandb.metrics import LIVE_ONLY, METRICS
 from collectors.wandb.query import CollidingProjectError, Extra, active_since, touched_since
 from collectors.wandb.reader import Listing, Reader
 from collectors.wandb.runs import Run
@@ -30,13 +29,6 @@ from common.times import iso
 log = logging.getLogger(__name__)
 
 
-class _ReadProject(NamedTuple):
-    """A project whose runs were listed, and its ledger."""
-
-    listing: Listing
-    ledger: Ledger
-
-
 def collect(context: Context[WandbSettings]) -> Iterator[Series]:
     """Yield the metrics of every project at each tick of the window, oldest first.
 
@@ -48,25 +40,20 @@ def collect(context: Context[WandbSettings]) -> Iterator[Series]:
         why = f"that of {iso(window.until)} was sent already" if window.is_live else "none is in the window"
         log.info("there is no tick to send: %s", why)
         return
-    projects = _read(context)
     # Day by day over all projects, as the series are to be yielded oldest first.
-    for stretches in zip_longest(*(_stretches(project, context) for project in projects), fillvalue=()):
+    for stretches in zip_longest(*(_stretches(ledger, context) for ledger in _read(context)), fillvalue=()):
         for series in stretches:
             yield from series
-    for listing, _ in projects:
-        if window.is_live and listing.unseen is not None:
-            entity, name = listing.project
-            yield UNSEEN(listing.unseen, window.ticks[-1], entity=entity, project=name)
 
 
-def _stretches(project: _ReadProject, context: Context[WandbSettings]) -> Iterator[list[Series]]:
+def _stretches(ledger: Ledger, context: Context[WandbSettings]) -> Iterator[list[Series]]:
     """Yield the series of each stretch of a project. One that cannot be computed is lost, and no other."""
     # The ledger sees whatever users put into W&B: a fault in one project must not cost the others.
     try:
-        yield from project.ledger.stretches()
+        yield from ledger.stretches()
     except Exception as error:
-        log.exception("cannot compute the metrics of %s", project.listing.project)
-        context.report.lose(str(project.listing.project), error)
+        log.exception("cannot compute the metrics of %s", ledger.project)
+        context.report.lose(str(ledger.project), error)
 
 
 def explain(
@@ -76,11 +63,11 @@ def explain(
 
     `tags` select the series. Raises FleetgaugeError where nothing can be read.
     """
-    rows = [row for _, ledger in _read(context) for row in explain_project(metric, tags, ledger)]
+    rows = [row for ledger in _read(context) for row in explain_project(metric, tags, ledger)]
     return [row._asdict() for row in sorted(rows, key=lambda row: -row.adds)]
 
 
-def _read(context: Context[WandbSettings]) -> list[_ReadProject]:
+def _read(context: Context[WandbSettings]) -> list[Ledger]:
     """Read every project, and store in the memory what was observed of active runs.
 
     Stored before anything is sent: what was observed remains true where Datadog refuses the points.
@@ -101,7 +88,7 @@ def _read(context: Context[WandbSettings]) -> list[_ReadProject]:
                 runs[project] = observe(project, runs[project], active, at, max_gap, settings, stored)
         save_observations(context.memory, stored, at, max_gap)
     return [
-        _ReadProject(each, Ledger(each.project, runs[each.project], ticks, settings, window.is_live))
+        Ledger(each.project, runs[each.project], ticks, settings, window.is_live, each.unseen)
         for each in listings
     ]
 

@@ -48,7 +48,7 @@ def explain_project(metric: Metric, tags: Mapping[str, str], ledger: Ledger) -> 
     parts: list[tuple[Run, tuple[str, ...], float]] = []
     for run in ledger.runs:
         # One tick of one run is cheap, and needs no second implementation of the metrics.
-        for series in _series(metric, replace(ledger, runs=[run])):
+        for series in _series(metric, replace(ledger, runs=[run], unseen=None)):
             found, value = series.tags, series.values[-1]
             if metric.open_tags and found not in sent:  # its group is beyond the limit
                 found = tuple(

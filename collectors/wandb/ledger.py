@@ -97,7 +97,8 @@ Account = defaultdict[str, list[int]]  # by sum, the change at each tick
 class Ledger:
     """The metrics of a project at ascending ticks, in seconds.
 
-    With `live` the last tick is the present, and has the metrics that only the present shows.
+    With `live` the last tick is the present, and has the metrics that only the present shows. `unseen` is the
+    number of runs that W&B counts but does not list, where it is known.
     """
 
     project: Project
@@ -105,6 +106,7 @@ class Ledger:
     ticks: range
     settings: WandbSettings
     live: bool = False
+    unseen: int | None = None
 
     def stretches(self) -> Iterator[list[Series]]:
         """Yield the series of each stretch, oldest first.
@@ -277,6 +279,8 @@ class _Stretch:
         started = [run for run in self._ledger.runs if run.start <= now and run.state not in TERMINAL]
         waits = [now - run.start for run in started if run.state is State.PENDING]
         active = active_runs(started, at, self._settings)
+        if self._ledger.unseen is not None:
+            yield m.UNSEEN(self._ledger.unseen, at, **self._tags)
         yield m.STALE(len(started) - len(waits) - len(active), at, **self._tags)
         # A run that has waited for longer will hardly start: it is no part of the queue.
         waits = [wait for wait in waits if wait < pending_for]

@@ -64,7 +64,7 @@ def fleet(seed: int, **variables: str) -> Ledger:
     memory: Stored = {}
     for tick in range(AT - 4 * STEP, AT + 1, STEP):
         observed = observe(ANTS, runs, runs, tick, 2 * STEP, options, memory)
-    return Ledger(ANTS, observed, range(AT - STEP, AT + 1, STEP), options, live=True)
+    return Ledger(ANTS, observed, range(AT - STEP, AT + 1, STEP), options, live=True, unseen=3)
 
 
 def sent_values(ledger: Ledger) -> Iterator[tuple[Metric, dict[str, str], float]]:
@@ -132,6 +132,7 @@ def test_row_names_the_run_and_its_owner_and_links_to_it() -> None:
             rows = explain_project(metric, {"user": user}, ledger)
             assert rows == [Row("my run", "crashed", "eve", "h100", 8, 2.0, adds, url)]
     assert explain_project(metrics.USAGE_HOURS, {"user": "zoe"}, ledger) == []
+    assert explain_project(metrics.UNSEEN, {}, ledger) == []
 
 
 @pytest.mark.parametrize("user", ["ann", "_other"])

@@ -19,7 +19,7 @@ from collectors.wandb.runs import SECOND, Run, RunKind, RunReader, State, Target
 from collectors.wandb.settings import WandbSettings
 from common.metric import Metric
 from support.servers.fleet import text
-from support.wandb_ledger import ANTS, at_tick, ledger_points
+from support.wandb_ledger import ANTS, Points, at_tick, ledger_points
 from support.wandb_ledger import settings as make_settings
 
 AT = 1_794_700_800
@@ -402,7 +402,8 @@ class TestGroups:
     def test_value_does_not_depend_on_other_ticks_or_stretches(
         self, fleet: list[Run], ticks: range, stretch: int
     ) -> None:
-        options, alone = group_rules(2, priced=True), {}
+        options = group_rules(2, priced=True)
+        alone: Points = {}
         for at in ticks:
             alone |= ledger_points(fleet, range(at, at + 1), options)
         with pytest.MonkeyPatch.context() as patch:
