@@ -271,6 +271,7 @@ def ended(seen: float) -> Run:
 )
 def test_both_ends_of_the_window_belong_to_it(seen: float, counted: int) -> None:
     assert at_tick([ended(seen)], AT)[metrics.COMPLETED] == counted
+    assert at_tick([ended(seen + 2 * HOUR)], AT)[metrics.STARTED] == counted
 
 
 def test_stretches_are_days_of_ticks_oldest_first() -> None:
