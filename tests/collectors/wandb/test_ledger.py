@@ -274,6 +274,33 @@ def test_both_ends_of_the_window_belong_to_it(seen: float, counted: int) -> None
     assert at_tick([ended(seen + 2 * HOUR)], AT)[metrics.STARTED] == counted
 
 
+@pytest.mark.parametrize(
+    ("state", "seen", "metric", "counted"),
+    [
+        (State.PENDING, -30 * DAY + 1, metrics.PENDING, 1),
+        (State.PENDING, -30 * DAY, metrics.PENDING, 0),
+        *((State.RUNNING, seen, metrics.ACTIVE, active) for seen, active in ((-899, 1), (-900, 0))),
+        *((State.PREEMPTING, seen, metrics.STALE, stale) for seen, stale in ((-899, 0), (-900, 1))),
+    ],
+)
+def test_run_waits_or_is_active_up_to_its_limit(
+    state: State, seen: int, metric: Metric, counted: int
+) -> None:
+    at = (AT + seen) * SECOND
+    assert at_tick([ended(0)._replace(state=state, start=at, seen=at)], AT)[metric] == counted
+
+
+@pytest.mark.parametrize(("seen", "latest"), [((-2, -1), "b"), ((-1, -2), "a"), ((-1, -1), "b")])
+def test_throughput_is_of_the_run_that_ended_last_then_by_id(seen: tuple[int, int], latest: str) -> None:
+    speeds = {"a": 1.0, "b": 2.0}
+    runs = [
+        ended(end)._replace(id=name, kind=RunKind.PUSH_TO_MAIN, throughput={BY_TARGET: speeds[name]})
+        for name, end in zip(speeds, seen, strict=True)
+    ]
+    for listed in (runs, runs[::-1]):
+        assert at_tick(listed, AT)[metrics.PUSH_STEPS] == speeds[latest]
+
+
 def test_stretches_are_days_of_ticks_oldest_first() -> None:
     ticks = range(AT, AT + 3 * DAY + HOUR, 900)
     runs = [ended((n + 2) * HOUR) for n in range(72)]
@@ -422,10 +449,11 @@ class TestGroups:
         shown = {*order[:max_groups], *([OTHER] if order[max_groups:] else [])}
         assert limited.keys() == shown
 
-    def test_user_who_is_named_other_is_added_to_the_others(self) -> None:
-        runs = [run_of(OTHER, 8), run_of("a", 4), run_of("b", 2)]
+    @pytest.mark.parametrize(("gpus", "shown"), [(8, {OTHER: 14}), (1, {"a": 4, OTHER: 3})])
+    def test_user_who_is_named_other_is_added_to_the_others(self, gpus: int, shown: dict[str, int]) -> None:
+        runs = [run_of(OTHER, gpus), run_of("a", 4), run_of("b", 2)]
         groups = usage(runs, range(AT, AT + 1), group_rules(1))[AT]
-        assert {user: values[metrics.USAGE_GPUS] for user, values in groups.items()} == {OTHER: 14}
+        assert {user: values[metrics.USAGE_GPUS] for user, values in groups.items()} == shown
 
     def test_without_usage_no_group_is_sent(self) -> None:
         found = ledger_points(
