@@ -82,7 +82,9 @@ class Owners:
         """Return the owner of a run, whose GPU name and kind are read elsewhere."""
         user = node.get("user")
         username = _text(user.get("username")) if isinstance(user, dict) else None
-        raw = (username, gpu, kind, *(_part(node, by) for by in self._more))
+        raw: tuple[str | None, ...] = (username, gpu, kind)
+        if self._more:
+            raw += tuple(_part(node, by) for by in self._more)
         owner = self._cache.get(raw)
         if owner is None:
             values = {key: self._value(key, text) for key, text in zip(self._keys, raw, strict=True)}

@@ -171,7 +171,9 @@ class RunReader:
         if not (ended and computed):
             # Whether the server updates its figure while a run lasts is not documented: take the larger.
             computed = max(computed, _duration(find(summary, "_wandb.runtime"), "bad_summary_value", flaws))
-        row = _document(node.get("systemMetrics"), "bad_system_metrics", flaws)
+        row = _EMPTY
+        if "systemMetrics" in node:
+            row = _document(node["systemMetrics"], "bad_system_metrics", flaws)
         gpus, gpu = self._gpus(node, summary, row, flaws)
         is_assumed = gpus is None
         gpus = self._assumed_gpus if gpus is None else gpus
@@ -209,17 +211,19 @@ class RunReader:
         Where the sources have 0 and GPUs report nevertheless, these are counted.
         """
         config = _document(node.get("config"), "bad_config", flaws)
-        config = {key: _unwrapped(value, "value") for key, value in config.items()}
-        internal = config.get("_wandb")
+        internal = _unwrapped(config.get("_wandb"), "value")
         metadata = internal.get("e") if isinstance(internal, dict) else None
         writers: list[dict[str, Json]] = []  # the clients that wrote the run
         if isinstance(metadata, dict):
             writers = [each for each in metadata.values() if isinstance(each, dict)]
         # Of a resumed run, the client that saw most GPUs: clients of one run share their GPUs.
-        writer = max(writers, key=lambda each: number(each.get("gpu_count")) or 0, default={})
+        writer = writers[0] if writers else {}
+        if len(writers) > 1:
+            writer = max(writers, key=lambda each: number(each.get("gpu_count")) or 0)
         gpu = _gpu_name(writer)
         # The user's own key first: W&B's metadata counts the GPUs of one node only.
         if self._gpu_count_key is not None:
+            config = {key: _unwrapped(value, "value") for key, value in config.items()}
             for values in (config, summary):
                 if (count := _count(find(values, self._gpu_count_key), flaws)) is not None:
                     return count, gpu
@@ -312,6 +316,8 @@ def _number(
     value: Json, flaw: str, flaws: list[str], least: float = -math.inf, most: float = math.inf
 ) -> float | None:
     """Return a number that may be absent or wrapped; None where it is, or is flawed or out of bounds."""
+    if value is None:
+        return None
     value = _unwrapped(value, "last")
     found = number(value)
     if found is not None and least <= found <= most:
@@ -371,7 +377,9 @@ def read_system_metrics(row: Mapping[str, Json], gpus: int, flaws: list[str]) ->
         parsed = _parse_key(key)
         if parsed is not None and parsed[1] in _MEASURES:
             is_process, measure, device = parsed
-            percent = _number(value, "bad_system_metrics", flaws, 0, 100)
+            percent = value
+            if type(value) not in (int, float) or not 0 <= value <= 100:  # the other case is quicker
+                percent = _number(value, "bad_system_metrics", flaws, 0, 100)
             if percent is not None:
                 figures[measure, is_process][device] = percent
     own = {device for measure in _MEASURES for device in figures[measure, True]}
