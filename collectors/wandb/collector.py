@@ -10,44 +10,23 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
-from typing import NamedTuple
 
-from collectors.wandb import metrics
 from collectors.wandb.api import RefusedKeyError
-from collectors.wandb.explain import Row, as_table, explain_project
+from collectors.wandb.explain import explain_project
 from collectors.wandb.groups import unmatched_prices
-from collectors.wandb.ledger import TABLE_ROWS, Ledger
+from collectors.wandb.ledger import Ledger
 from collectors.wandb.metrics import LIVE_ONLY, METRICS
 from collectors.wandb.query import CollidingProjectError, Extra, active_since, touched_since
 from collectors.wandb.reader import Listing, Reader
 from collectors.wandb.runs import Run
 from collectors.wandb.settings import Project, WandbSettings
-from collectors.wandb.utilization import (
-    Observation,
-    active_runs,
-    idle_table,
-    load_observations,
-    observe,
-    observed_series,
-    save_observations,
-    usage_table,
-    with_observed_gpus,
-)
+from collectors.wandb.utilization import active_runs, load_observations, observe, save_observations
 from common.collector import Collector, Context
 from common.errors import FleetgaugeError
 from common.metric import Metric, Series
 from common.times import iso
 
 log = logging.getLogger(__name__)
-
-
-class _ReadProject(NamedTuple):
-    """A project whose runs were listed; what was observed of those that are active, where it is known."""
-
-    listing: Listing
-    runs: list[Run]
-    ledger: Ledger
-    observation: Observation | None
 
 
 def collect(context: Context[WandbSettings]) -> Iterator[Series]:
@@ -61,43 +40,20 @@ def collect(context: Context[WandbSettings]) -> Iterator[Series]:
         why = f"that of {iso(window.until)} was sent already" if window.is_live else "none is in the window"
         log.info("there is no tick to send: %s", why)
         return
-    projects = _read(context)
     # Day by day over all projects, as the series are to be yielded oldest first.
-    for stretches in zip_longest(*(_stretches(project, context) for project in projects), fillvalue=()):
+    for stretches in zip_longest(*(_stretches(ledger, context) for ledger in _read(context)), fillvalue=()):
         for series in stretches:
             yield from series
-    if window.is_live:
-        yield from _present(projects, context)
 
 
-def _stretches(project: _ReadProject, context: Context[WandbSettings]) -> Iterator[list[Series]]:
+def _stretches(ledger: Ledger, context: Context[WandbSettings]) -> Iterator[list[Series]]:
     """Yield the series of each stretch of a project. One that cannot be computed is lost, and no other."""
     # The ledger sees whatever users put into W&B: a fault in one project must not cost the others.
     try:
-        yield from project.ledger.stretches()
+        yield from ledger.stretches()
     except Exception as error:
-        log.exception("cannot compute the metrics of %s", project.listing.project)
-        context.report.lose(str(project.listing.project), error)
-
-
-def _present(projects: list[_ReadProject], context: Context[WandbSettings]) -> Iterator[Series]:
-    """Yield what is known of the present alone, and report the tables for a person."""
-    settings, at = context.settings, context.window.ticks[-1]
-    usage: list[dict[str, object]] = []
-    idle: list[dict[str, object]] = []
-    for listing, _, ledger, observation in projects:
-        if listing.unseen is not None:
-            entity, name = listing.project
-            yield metrics.UNSEEN(listing.unseen, at, entity=entity, project=name)
-        if observation is not None:
-            yield from observed_series(observation, ledger, settings)
-            idle += idle_table(observation, settings)
-        usage += usage_table(ledger, observation)
-    if settings.usage:
-        usage.sort(key=lambda row: -float(str(row["gpu_hours_24h"])))
-        context.report.tables["usage"] = usage[:TABLE_ROWS]
-    if any(project.observation and project.observation.has_before for project in projects):
-        context.report.tables["idle"] = idle
+        log.exception("cannot compute the metrics of %s", ledger.project)
+        context.report.lose(str(ledger.project), error)
 
 
 def explain(
@@ -107,16 +63,11 @@ def explain(
 
     `tags` select the series. Raises FleetgaugeError where nothing can be read.
     """
-    rows: list[Row] = []
-    for _, runs, ledger, observation in _read(context):
-        # The limit on groups is only known once the last tick is computed.
-        for _ in ledger.stretches():
-            pass
-        rows += explain_project(metric, tags, ledger, runs, observation, context.settings)
-    return as_table(metric, rows)
+    rows = [row for ledger in _read(context) for row in explain_project(metric, tags, ledger)]
+    return [row._asdict() for row in sorted(rows, key=lambda row: -row.adds)]
 
 
-def _read(context: Context[WandbSettings]) -> list[_ReadProject]:
+def _read(context: Context[WandbSettings]) -> list[Ledger]:
     """Read every project, and store in the memory what was observed of active runs.
 
     Stored before anything is sent: what was observed remains true where Datadog refuses the points.
@@ -129,23 +80,21 @@ def _read(context: Context[WandbSettings]) -> list[_ReadProject]:
     listings = reader.listings(reader.select(touched_since(ticks[0] - settings.window, created_before)))
     if unmatched := _unmatched_prices(listings, settings):
         log.warning("%s", unmatched)
-    active = _read_active(reader, listings, context) if window.is_live and settings.utilization else {}
-    projects: list[_ReadProject] = []
-    stored = load_observations(context.memory)
-    for listing in listings:
-        project, observation = listing.project, None
-        runs = with_observed_gpus(listing.runs, active.get(project, ()))
-        if project in active:
-            observation = observe(project, active[project], at, max_gap, settings, stored)
-        ledger = Ledger(project, runs, ticks, settings, live=window.is_live)
-        projects.append(_ReadProject(listing, runs, ledger, observation))
+    runs = {listing.project: listing.runs for listing in listings}
     if window.is_live:
+        stored = load_observations(context.memory)
+        if settings.utilization:
+            for project, active in _read_active(reader, runs, context).items():
+                runs[project] = observe(project, runs[project], active, at, max_gap, settings, stored)
         save_observations(context.memory, stored, at, max_gap)
-    return projects
+    return [
+        Ledger(each.project, runs[each.project], ticks, settings, window.is_live, each.unseen)
+        for each in listings
+    ]
 
 
 def _read_active(
-    reader: Reader, listings: list[Listing], context: Context[WandbSettings]
+    reader: Reader, runs: Mapping[Project, list[Run]], context: Context[WandbSettings]
 ) -> dict[Project, list[Run]]:
     """Return the running runs of each project with their system metrics; a project that fails is lost.
 
@@ -155,11 +104,12 @@ def _read_active(
     settings, at = context.settings, context.window.ticks[-1]
     # A project without an active run needs no request: nothing of it can be observed.
     found: dict[Project, list[Run]] = {
-        listing.project: [] for listing in listings if not active_runs(listing.runs, at, settings)
+        project: [] for project, listed in runs.items() if not active_runs(listed, at, settings)
     }
-    projects = [listing.project for listing in listings if listing.project not in found]
-    active = active_since(at - settings.stale_after)
-    for project, result in reader.read(projects, active, system_metrics=True):
+    projects = [project for project in runs if project not in found]
+    for project, result in reader.read(
+        projects, active_since(at - settings.stale_after), system_metrics=True
+    ):
         if isinstance(result, Exception):
             context.report.lose(f"the utilisation of {project}", result)
         else:

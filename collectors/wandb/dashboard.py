@@ -23,7 +23,8 @@ from common.metric import Metric
 
 _PAGE = "collectors/wandb/README.md"
 _PAGES = (_PAGE, "docs/metrics.md")
-_PROJECT = ("entity", "project")
+_PROJECT, _USER = ("entity", "project"), ("user",)
+_CONFIG = (*_PROJECT, "config")
 _RUN_LINK = (
     "Open the run in W&B",
     "https://wandb.ai/{{entity.value}}/{{project.value}}/runs/{{run_id.value}}",
@@ -35,6 +36,11 @@ def _success_rate(completed: Metric, failed: Metric) -> Widget:
     """Return the share of completed runs among those that completed or failed."""
     share = (completed, failed)
     return value("Success rate, last 24 h", completed, share_of=share, colours=bad_below(80, 95))
+
+
+def _success_rates(owner: str, by: tuple[str, ...], completed: Metric, failed: Metric) -> Widget:
+    """Return the same over time, for each owner."""
+    return line(f"Success rate by {owner}, last 24 h", completed, by=by, share_of=(completed, failed))
 
 
 FLEET = Dashboard(
@@ -53,14 +59,14 @@ FLEET = Dashboard(
             value("Idle GPUs", m.USAGE_IDLE, colours=bad_above(0)),
         ),
         "GPUs by owner": (
-            line("GPUs in use by user", m.USAGE_GPUS, by=("user",)),
+            line("GPUs in use by user", m.USAGE_GPUS, by=_USER),
             line("GPUs in use by type", m.USAGE_GPUS, by=("gpu_type",)),
-            toplist("GPU hours by user, last 24 h", m.USAGE_HOURS, by=("user",)),
+            toplist("GPU hours by user, last 24 h", m.USAGE_HOURS, by=_USER),
             toplist("GPU hours by project, last 24 h", m.GPU_HOURS, by=_PROJECT),
             line("GPUs in use by project", m.GPUS_IN_USE, by=_PROJECT),
-            toplist("Active runs by user", m.USAGE_ACTIVE, by=("user",)),
+            toplist("Active runs by user", m.USAGE_ACTIVE, by=_USER),
             line("GPU hours by outcome, last 24 h", m.USAGE_HOURS, m.USAGE_FAILED_HOURS),
-            toplist("GPU hours of failed runs by user, last 24 h", m.USAGE_FAILED_HOURS, by=("user",)),
+            toplist("GPU hours of failed runs by user, last 24 h", m.USAGE_FAILED_HOURS, by=_USER),
         ),
         "Cost": (
             value("Cost, last 24 h", m.USAGE_COST),
@@ -68,17 +74,17 @@ FLEET = Dashboard(
             value("Cost of failed runs, last 24 h", m.USAGE_COST_FAILED),
             value("GPU hours without a price, last 24 h", m.USAGE_UNPRICED_HOURS),
             value("GPUs without a price", m.USAGE_UNPRICED),
-            toplist("Cost by user, last 24 h", m.USAGE_COST, by=("user",)),
-            toplist("Cost of failed runs by user, last 24 h", m.USAGE_COST_FAILED, by=("user",)),
+            toplist("Cost by user, last 24 h", m.USAGE_COST, by=_USER),
+            toplist("Cost of failed runs by user, last 24 h", m.USAGE_COST_FAILED, by=_USER),
             line("Cost per hour by project", m.USAGE_COST_PER_HOUR, by=_PROJECT),
         ),
         "GPU utilization": (
-            line("GPU utilization by user", m.USAGE_BUSY, by=("user",), share_of=(m.USAGE_REPORTING,)),
+            line("GPU utilization by user", m.USAGE_BUSY, by=_USER, share_of=(m.USAGE_REPORTING,)),
             line("GPU utilization by project", m.UTILIZATION, by=_PROJECT),
             line(
                 "GPU memory utilization by user",
                 m.USAGE_MEMORY_FILLED,
-                by=("user",),
+                by=_USER,
                 share_of=(m.USAGE_REPORTING_MEMORY,),
             ),
             line("GPUs in use and GPUs reporting", m.USAGE_GPUS, m.USAGE_REPORTING),
@@ -92,22 +98,12 @@ FLEET = Dashboard(
                 hours=True,
                 link=_RUN_LINK,
             ),
-            line("Idle GPUs by user", m.USAGE_IDLE, by=("user",)),
-            line("Idle cost per hour by user", m.IDLE_COST, by=("user",)),
+            line("Idle GPUs by user", m.USAGE_IDLE, by=_USER),
+            line("Idle cost per hour by user", m.IDLE_COST, by=_USER),
         ),
         "Run outcomes": (
-            line(
-                "Success rate by project, last 24 h",
-                m.COMPLETED,
-                by=_PROJECT,
-                share_of=(m.COMPLETED, m.FAILED),
-            ),
-            line(
-                "Success rate by user, last 24 h",
-                m.USAGE_COMPLETED,
-                by=("user",),
-                share_of=(m.USAGE_COMPLETED, m.USAGE_FAILED),
-            ),
+            _success_rates("project", _PROJECT, m.COMPLETED, m.FAILED),
+            _success_rates("user", _USER, m.USAGE_COMPLETED, m.USAGE_FAILED),
             line("Ended runs by state, last 24 h", m.COMPLETED, m.FAILED, m.KILLED, m.PREEMPTED),
             toplist("Failed runs by project, last 24 h", m.FAILED, by=_PROJECT, link=_PROJECT_LINK),
             line("Crashed runs by project, last 24 h", m.CRASHED, by=_PROJECT, link=_PROJECT_LINK),
@@ -143,14 +139,14 @@ PUSH_TO_MAIN = Dashboard(
             line(
                 "Steps per second by config, last 30 days",
                 m.PUSH_CONFIG_STEPS,
-                by=(*_PROJECT, "config"),
+                by=_CONFIG,
                 where=("ref:main",),
                 span="1mo",
             ),
             line(
                 "Steps per second of pull requests",
                 m.PUSH_CONFIG_STEPS,
-                by=(*_PROJECT, "config"),
+                by=_CONFIG,
                 where=("ref:pr",),
             ),
             line("Steps per second", m.PUSH_STEPS, m.PUSH_EPOCH_STEPS, by=_PROJECT),
@@ -199,7 +195,7 @@ MONITORS = (
         Condition(
             (m.PUSH_CONFIG_STEPS,),
             *("avg", "1d", "<", -10.0),
-            by=(*_PROJECT, "config"),
+            by=_CONFIG,
             where=("ref:main",),
             change="pct_change 1w",
         ),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
@@ -71,11 +71,9 @@ class Owners:
         prices: Mapping[str, int] | None = None,
         hash_key: str | None = None,
     ) -> None:
-        self.tags = tag_keys(group_by)
-        # User, GPU type and kind are read anyway; the others need a source each.
-        fields = [(tag, by) for tag, by in zip(self.tags, group_by, strict=True) if by not in _GIVEN]
-        self._sources = [_source(by) for _, by in fields]
-        self._keys = (*_GIVEN, *(tag for tag, _ in fields))
+        self._tags = tag_keys(group_by)
+        self._more = [by for by in group_by if by not in _GIVEN]
+        self._keys = (*_GIVEN, *tag_keys(self._more))
         self._prices = prices or {}
         self._hash_key = hash_key
         self._cache: dict[tuple[str | None, ...], Owner] = {}
@@ -85,15 +83,14 @@ class Owners:
         user = node.get("user")
         username = _text(user.get("username")) if isinstance(user, dict) else None
         raw: tuple[str | None, ...] = (username, gpu, kind)
-        if self._sources:
-            raw += tuple(source(node) for source in self._sources)
+        if self._more:
+            raw += tuple(_part(node, by) for by in self._more)
         owner = self._cache.get(raw)
         if owner is None:
             values = {key: self._value(key, text) for key, text in zip(self._keys, raw, strict=True)}
-            group = tuple(values[tag] for tag in self.tags)
-            gpu_name = values["gpu_type"]
-            owner = Owner(group, values["user"], gpu_name, price_of(gpu_name, self._prices))
-            self._cache[raw] = owner
+            group = tuple(values[tag] for tag in self._tags)
+            price = price_of(values["gpu_type"], self._prices)
+            owner = self._cache[raw] = Owner(group, values["user"], values["gpu_type"], price)
         return owner
 
     def _value(self, tag: str, raw: str | None) -> str:
@@ -109,11 +106,6 @@ class Owners:
 def wire_value(tag: str, value: str) -> str:
     """Return a tag's value as Datadog stores it; `unknown` where it stores none."""
     return normalise_tag(f"{tag}:{value.strip()}").partition(":")[2] or UNKNOWN
-
-
-def other_group(group: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the group that sums the groups of a project beyond the limit."""
-    return (OTHER,) * len(group)
 
 
 def tag_keys(group_by: Sequence[str]) -> tuple[str, ...]:
@@ -194,19 +186,13 @@ def _without_size(gpu: str) -> str:
     return model if model in _SOLD_IN_SIZES and _MEMORY.fullmatch(size) else gpu
 
 
-def _source(by: str) -> Callable[[Mapping[str, Json]], str | None]:
-    """Return the function that reads one part of a group from a run."""
+def _part(node: Mapping[str, Json], by: str) -> str | None:
+    """Return one part of a group as a run has it: a field, or its first tag with a prefix, without that."""
     if by in FIXED:
-        field = "jobType" if by == "job_type" else by
-        return lambda node: _text(node.get(field))
-    prefix = by.removeprefix(_TAG_PREFIX)
-
-    def tag_value(node: Mapping[str, Json]) -> str | None:
-        tags = node.get("tags")
-        texts = map(_text, tags if isinstance(tags, list) else ())
-        return next((tag.removeprefix(prefix) for tag in texts if tag and tag.startswith(prefix)), None)
-
-    return tag_value
+        return _text(node.get("jobType" if by == "job_type" else by))
+    prefix, tags = by.removeprefix(_TAG_PREFIX), node.get("tags")
+    texts = map(_text, tags if isinstance(tags, list) else ())
+    return next((tag.removeprefix(prefix) for tag in texts if tag and tag.startswith(prefix)), None)
 
 
 def _text(value: Json) -> str | None:

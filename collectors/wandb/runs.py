@@ -33,8 +33,6 @@ MAX_SECONDS = 10**11  # a larger number is not a duration
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _EMPTY: Mapping[str, Any] = {}
-# Compared with `type`, as a bool is an int.
-_NUMBERS = (int, float)
 # Metadata of a client that saw a GPU, and of one that saw other devices. It leaves out what it did not see.
 _GPU_KEYS = ("gpu", "gpu_count", "gpu_nvidia", "gpu_amd", "apple")
 _OTHER_KEYS = ("cpu_count", "tpu", "trainium")
@@ -77,15 +75,17 @@ class Target(NamedTuple):
 class Reported(NamedTuple):
     """The figures of a run's GPUs: how many report, and the sum of their shares (1 is fully busy, or full).
 
-    `busiest` is in percent; `timestamp` is that of the row, in seconds, or None.
+    `busiest` is in percent; `timestamp` is that of the row, in seconds, or None. `low_seconds` is how long
+    all were low at every observation; None without an earlier observation of the project.
     """
 
-    gpus: int
-    busy: float
-    memory_gpus: int
-    memory_filled: float
-    busiest: float
-    timestamp: float | None
+    gpus: int = 0
+    busy: float = 0.0
+    memory_gpus: int = 0
+    memory_filled: float = 0.0
+    busiest: float = 0.0
+    timestamp: float | None = None
+    low_seconds: int | None = None
 
 
 class Run(NamedTuple):
@@ -93,7 +93,7 @@ class Run(NamedTuple):
 
     `worked_from` is the earliest time at which it may have computed: a resumed or edited run keeps its start,
     and its heartbeat advances over pauses. `name` is the id in its address, `title` its display name.
-    `reported` is None where its GPUs report nothing, or were not queried.
+    `reported` is None where its GPUs were not queried.
 
     A named tuple, because a backfill has hundreds of thousands. Times are microseconds since the epoch.
     """
@@ -187,7 +187,7 @@ class RunReader:
         name = str(node.get("name") or node["id"])
         sweep = str(node["sweepName"]) if node.get("sweepName") else None
         throughput = _throughput(summary, flaws) if kind is RunKind.PUSH_TO_MAIN else _EMPTY
-        reported = read_system_metrics(row, gpus, flaws) if row else None
+        reported = read_system_metrics(row, gpus, flaws) if "systemMetrics" in node else None
         return Run(  # by position, which is faster
             *(str(node["id"]), state, kind, start, seen, worked_from),
             *(duration if ended and duration >= 0 else None, gpus, is_assumed, sweep, target, throughput),
@@ -211,17 +211,21 @@ class RunReader:
         Where the sources have 0 and GPUs report nevertheless, these are counted.
         """
         config = _document(node.get("config"), "bad_config", flaws)
-        writers = _writers(_unwrapped(config.get("_wandb")))
-        writer: Mapping[str, Json] = writers[0] if writers else _EMPTY
+        internal = _unwrapped(config.get("_wandb"), "value")
+        metadata = internal.get("e") if isinstance(internal, dict) else None
+        writers: list[dict[str, Json]] = []  # the clients that wrote the run
+        if isinstance(metadata, dict):
+            writers = [each for each in metadata.values() if isinstance(each, dict)]
         # Of a resumed run, the client that saw most GPUs: clients of one run share their GPUs.
+        writer = writers[0] if writers else {}
         if len(writers) > 1:
             writer = max(writers, key=lambda each: number(each.get("gpu_count")) or 0)
         gpu = _gpu_name(writer)
         # The user's own key first: W&B's metadata counts the GPUs of one node only.
         if self._gpu_count_key is not None:
-            config = {key: _unwrapped(value) for key, value in config.items()}
-            for value in (find(config, self._gpu_count_key), find(summary, self._gpu_count_key)):
-                if (count := _count(value, flaws)) is not None:
+            config = {key: _unwrapped(value, "value") for key, value in config.items()}
+            for values in (config, summary):
+                if (count := _count(find(values, self._gpu_count_key), flaws)) is not None:
                     return count, gpu
         known = _count(writer.get("gpu_count"), flaws)
         information = node.get("runInfo")
@@ -231,7 +235,7 @@ class RunReader:
         # a run without any metadata is unknown.
         if known is None and not any(writer.get(key) for writer in writers for key in _GPU_KEYS):
             known = 0 if any(key in writer for writer in writers for key in _OTHER_KEYS) else None
-        return gpus_in_row(row) if known == 0 else known, gpu
+        return _gpus_in_row(row) if known == 0 else known, gpu
 
 
 def microseconds(text: Json) -> int:
@@ -251,7 +255,8 @@ def number(value: Json) -> int | float | None:
     """Return a finite number, also one that is written as text; None for anything else."""
     try:
         found = float(value) if isinstance(value, str) else value
-        return found if type(found) in _NUMBERS and math.isfinite(found) else None
+        # By `type`, as a bool is an int.
+        return found if type(found) in (int, float) and math.isfinite(found) else None
     except (ValueError, OverflowError):  # an int may be too large for a float
         return None
 
@@ -299,32 +304,36 @@ def _document(text: Json, flaw: str, flaws: list[str]) -> Mapping[str, Json]:
     return _EMPTY
 
 
-def _unwrapped(value: Json) -> Json:
-    """Return a config value without the `{"value": …, "desc": …}` around it."""
-    return value["value"] if isinstance(value, dict) and "value" in value else value
+def _unwrapped(value: Json, key: str) -> Json:
+    """Return what a key of an object has, and any other value as it is.
 
-
-def _last(value: Json) -> Json:
-    """Return a summary value without the `{"last": …, "max": …}` that `define_metric` writes around it."""
-    return value["last"] if isinstance(value, dict) and "last" in value else value
-
-
-def _writers(internal: Json) -> list[dict[str, Json]]:
-    """Return the metadata of each client that wrote the run.
-
-    A resumed run has several on the same GPUs: their counts do not add up.
+    Config values are in `{"value": …, "desc": …}`, summary values of `define_metric` in `{"last": …}`.
     """
-    writers = internal.get("e") if isinstance(internal, dict) else None
-    return [each for each in writers.values() if isinstance(each, dict)] if isinstance(writers, dict) else []
+    return value[key] if isinstance(value, dict) and key in value else value
+
+
+def _number(
+    value: Json, flaw: str, flaws: list[str], least: float = -math.inf, most: float = math.inf
+) -> float | None:
+    """Return a number that may be absent or wrapped; None where it is, or is flawed or out of bounds."""
+    if value is None:
+        return None
+    value = _unwrapped(value, "last")
+    found = number(value)
+    if found is not None and least <= found <= most:
+        return found
+    if value is not None:
+        flaws.append(flaw)
+    return None
 
 
 def _count(value: Json, flaws: list[str]) -> int | None:
     """Return a number of GPUs; None where it is absent, or no integer within bounds."""
-    count = _number(value, "bad_gpu_count", flaws)
-    if count is None or (0 <= count <= MAX_GPUS and count == int(count)):
-        return None if count is None else int(count)
-    flaws.append("bad_gpu_count")
-    return None
+    count = _number(value, "bad_gpu_count", flaws, 0, MAX_GPUS)
+    if count is not None and count != int(count):
+        flaws.append("bad_gpu_count")
+        return None
+    return None if count is None else int(count)
 
 
 def _gpu_name(writer: Mapping[str, Json]) -> str | None:
@@ -335,16 +344,6 @@ def _gpu_name(writer: Mapping[str, Json]) -> str | None:
         first = devices[0] if isinstance(devices, list) and devices else None
         name = (first.get("name") or first.get("series")) if isinstance(first, dict) else None
     return name if isinstance(name, str) else None
-
-
-def _number(value: Json, flaw: str, flaws: list[str]) -> float | None:
-    """Return a number that may be absent or wrapped; None where it is, or is flawed."""
-    if value is None:
-        return None
-    found = number(_last(value))
-    if found is None and _last(value) is not None:
-        flaws.append(flaw)
-    return found
 
 
 def _duration(value: Json, flaw: str, flaws: list[str]) -> int:
@@ -365,60 +364,48 @@ def _throughput(summary: Mapping[str, Json], flaws: list[str]) -> Mapping[str, f
 
 _Device = tuple[str, int]  # label and index
 _KEY = re.compile(r"system\.gpu\.(process\.)?([0-9]{1,6})\.([A-Za-z]+)(?:/l:(.*))?", re.DOTALL)
-_BUSY, _MEMORY = "gpu", "memoryAllocated"
+_MEASURES = ("gpu", "memoryAllocated")
 
 
-def read_system_metrics(row: Mapping[str, Json], gpus: int, flaws: list[str]) -> Reported | None:
-    """Return the figures of the GPUs of a run, which has so many; None where none reports.
+def read_system_metrics(row: Mapping[str, Json], gpus: int, flaws: list[str]) -> Reported:
+    """Return the figures of the GPUs of a run, which has so many.
 
-    `row` is the latest row of system metrics. A value that is no percentage is dropped, and counted once per
-    run.
+    `row` is the latest row of system metrics. A value that is no percentage is dropped.
     """
     figures: defaultdict[tuple[str, bool], dict[_Device, float]] = defaultdict(dict)
-    is_bad = False
     for key, value in row.items():
         parsed = _parse_key(key)
-        if parsed is None or value is None or parsed[1] not in (_BUSY, _MEMORY):
-            continue
-        is_process, measure, device = parsed
-        percent = value if type(value) in _NUMBERS else number(value)
-        if percent is not None and 0 <= percent <= 100:
-            figures[measure, is_process][device] = percent
-        else:
-            is_bad = True
-    timestamp = number(row.get("_timestamp"))
-    if timestamp is None or timestamp < 0:
-        is_bad = is_bad or row.get("_timestamp") is not None
-        timestamp = None
-    if is_bad and "bad_system_metrics" not in flaws:
-        flaws.append("bad_system_metrics")
-    # The GPUs of the process are the run's; without any, of the machine's as many as the run has.
-    own = figures[_BUSY, True].keys() | figures[_MEMORY, True].keys()
+        if parsed is not None and parsed[1] in _MEASURES:
+            is_process, measure, device = parsed
+            percent = value
+            if type(value) not in (int, float) or not 0 <= value <= 100:  # the other case is quicker
+                percent = _number(value, "bad_system_metrics", flaws, 0, 100)
+            if percent is not None:
+                figures[measure, is_process][device] = percent
+    own = {device for measure in _MEASURES for device in figures[measure, True]}
     found = []
-    for measure in (_BUSY, _MEMORY):
+    for measure in _MEASURES:
         values = figures[measure, False] | figures[measure, True]
         # A client sees every GPU of its machine, those of other jobs too: without figures of the process, the
         # first `gpus` indices are the best guess.
         devices = own & values.keys() if own else sorted(each for each in values if each[1] < gpus)[:gpus]
         found.append([values[device] for device in devices])
     busy, filled = found
-    if not busy and not filled:
-        return None
     return Reported(
         gpus=len(busy),
         busy=math.fsum(busy) / 100,
         memory_gpus=len(filled),
         memory_filled=math.fsum(filled) / 100,
         busiest=max(busy, default=0.0),
-        timestamp=timestamp,
+        timestamp=_number(row.get("_timestamp"), "bad_system_metrics", flaws, 0),
     )
 
 
-def gpus_in_row(row: Mapping[str, Json]) -> int:
+def _gpus_in_row(row: Mapping[str, Json]) -> int:
     """Return how many GPUs a row of system metrics has figures of: those of the process, else all."""
     parsed = [found for key, value in row.items() if value is not None and (found := _parse_key(key))]
     own = {device for is_process, _, device in parsed if is_process}
-    return min(MAX_GPUS, len(own or {index for _, _, (_, index) in parsed}))
+    return len(own or {device for _, _, device in parsed})
 
 
 @lru_cache(maxsize=2**14)  # every row has the same few keys

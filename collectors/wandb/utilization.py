@@ -1,31 +1,27 @@
-"""GPU utilisation of the active runs of a project at one tick, and which runs have been idle for long.
+"""GPU utilisation of active runs at one tick, and which runs have been idle for long.
 
 Low utilisation at one observation is a checkpoint being written or a restart: a run is idle if it was low at
 every observation for a while. Observations are stored in the collector's memory, whatever becomes of the
 points. Shares are added up exactly: `sum` of floats depends on their order. `runs` parses the system metrics
-of a run; `ledger` decides which group a run is counted in.
+of a run.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
-from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
 from collectors.wandb import metrics as m
 from collectors.wandb.groups import DOLLAR
-from collectors.wandb.ledger import Group, Ledger
-from collectors.wandb.runs import SECOND, TERMINAL, Reported, Run
+from collectors.wandb.runs import SECOND, Reported, Run, State
 from collectors.wandb.settings import Project, WandbSettings
 from common.metric import Metric, Series
 
 MEMORY_KEY = "idle"
-
-_NOTHING = Reported(0, 0.0, 0, 0.0, 0.0, None)
 
 
 class Memory(NamedTuple):
@@ -43,71 +39,7 @@ class Memory(NamedTuple):
 
 
 Stored = dict[str, tuple[int, dict[str, Memory]]]  # by project: when, and by run
-
-
-class Observed(NamedTuple):
-    """An active run with the figures of its GPUs, and how long it has been low (None where it is not)."""
-
-    run: Run
-    reported: Reported
-    low_seconds: int | None
-
-
-class Observation(NamedTuple):
-    """The active runs of a project at a tick; `has_before` is whether an earlier observation is stored."""
-
-    project: Project
-    at: int
-    runs: list[Observed]
-    has_before: bool
-
-
-def active_runs(runs: Iterable[Run], at: int, settings: WandbSettings) -> list[Run]:
-    """Return the runs that are running at a tick by their heartbeat.
-
-    W&B leaves some runs in state running for weeks after they died, so that the state alone is not enough.
-    """
-    now, stale_after = at * SECOND, settings.stale_after * SECOND
-    return [
-        run
-        for run in runs
-        if run.state not in TERMINAL and run.state != "pending" and run.start <= now < run.seen + stale_after
-    ]
-
-
-def with_observed_gpus(runs: Iterable[Run], observed: Iterable[Run]) -> list[Run]:
-    """Return the runs of a listing; those without GPUs whose system metrics have some, with these."""
-    counts = {run.id: run.gpus for run in observed if run.gpus}
-    return [run._replace(gpus=counts[run.id]) if not run.gpus and run.id in counts else run for run in runs]
-
-
-def observe(
-    project: Project, runs: Iterable[Run], at: int, max_gap: int, settings: WandbSettings, stored: Stored
-) -> Observation:
-    """Return the active runs of a project with their figures, and add to what is stored.
-
-    An observation more than `max_gap` seconds after the last does not continue it. `stored` is changed: the
-    project's entry is replaced by that of this tick.
-    """
-    before_at, before = stored.get(str(project), (None, {}))
-    after: dict[str, Memory] = {}
-    found: list[Observed] = []
-    for run in active_runs(runs, at, settings):
-        reported = run.reported
-        if reported and reported.timestamp is not None and reported.timestamp <= at - settings.stale_after:
-            # Utilisation that old is no evidence for the present.
-            reported = None  # as old as a stale heartbeat
-        runtime = (run.seen - run.worked_from) / SECOND
-        idle = remember(before.get(run.name), reported, runtime, at, settings.idle_below, max_gap)
-        if idle is not None:
-            after[run.name] = idle
-        is_low = idle is not None and reported is not None and bool(reported.gpus)
-        found.append(
-            Observed(run, reported or _NOTHING, idle.counted - idle.since if idle and is_low else None)
-        )
-    stored[str(project)] = (at, after)
-    has_before = before_at is not None and 0 <= at - before_at <= max_gap
-    return Observation(project, at, found, has_before)
+Observed = tuple[Run, Reported]
 
 
 def load_observations(memory: dict[str, object]) -> Stored:
@@ -123,117 +55,119 @@ def save_observations(memory: dict[str, object], stored: Stored, at: int, max_ga
     memory[MEMORY_KEY] = {name: entry for name, entry in stored.items() if at - entry[0] <= max_gap}
 
 
+def active_runs(runs: Iterable[Run], at: int, settings: WandbSettings) -> list[Run]:
+    """Return the runs that are running at a tick by their heartbeat.
+
+    W&B leaves some runs in state running for weeks after they died, so that the state alone is not enough.
+    """
+    now, stale_after = at * SECOND, settings.stale_after * SECOND
+    running = (run for run in runs if run.state in (State.RUNNING, State.PREEMPTING))
+    return [run for run in running if run.start <= now < run.seen + stale_after]
+
+
+def observe(
+    project: Project,
+    runs: Sequence[Run],
+    active: Iterable[Run],
+    at: int,
+    max_gap: int,
+    settings: WandbSettings,
+    stored: Stored,
+) -> list[Run]:
+    """Return the runs of a project, with what is known of the GPUs of those that are active.
+
+    `active` are runs with system metrics; they also have the GPUs of a run that seems to have none. An
+    observation more than `max_gap` seconds after the last does not continue it. `stored` is changed: the
+    project's entry is replaced by that of this tick.
+    """
+    queried = {run.id: run for run in active}
+    before_at, before = stored.get(str(project), (at - max_gap - 1, {}))
+    after: dict[str, Memory] = {}
+    observed: dict[str, Run] = {}
+    for run in active_runs(runs, at, settings):
+        row = queried.get(run.id, run)
+        reported = row.reported or Reported()
+        if reported.timestamp is not None and reported.timestamp <= at - settings.stale_after:
+            reported = Reported()  # as old as a stale heartbeat: no evidence for the present
+        runtime = (run.seen - run.worked_from) / SECOND
+        memory = remember(before.get(run.name), reported, runtime, at, settings.idle_below, max_gap)
+        if memory is not None:
+            after[run.name] = memory
+        if 0 <= at - before_at <= max_gap:
+            low_seconds = memory.counted - memory.since if memory and reported.gpus else 0
+            reported = reported._replace(low_seconds=low_seconds)
+        observed[run.id] = run._replace(gpus=run.gpus or row.gpus, reported=reported)
+    stored[str(project)] = (at, after)
+    return [observed.get(run.id, run) for run in runs]
+
+
 def remember(
-    before: Memory | None, reported: Reported | None, runtime: float, at: int, below: float, max_gap: int
+    before: Memory | None, reported: Reported, runtime: float, at: int, below: float, max_gap: int
 ) -> Memory | None:
     """Return what to store of a run after an observation; None where it is not low.
 
     `runtime` is how long the run has worked, `below` the utilisation in percent under which it is low.
-    Without figures, what was stored stays: unknown is neither busy nor idle.
     """
     if before is not None and (not 0 <= at - before.observed <= max_gap or runtime < before.runtime):
         before = None  # it was not observed for too long, or restarted
-    if reported is None or not reported.gpus:
-        return before and before._replace(observed=at, runtime=runtime)
-    is_busy = reported.busiest >= below
-    if before and before.timestamp is not None and reported.timestamp is not None:
-        if is_busy and reported.timestamp < before.timestamp:
-            return None  # a clock was set back
-        # Without a new row nothing was learnt: the time between is not counted as idle.
-        if reported.timestamp <= before.timestamp:  # the row of an earlier observation
-            return before._replace(observed=at, runtime=runtime)
-    if is_busy:
+    if reported.gpus and reported.busiest >= below:
         return None
-    since = at if before is None else before.since
-    return Memory(since, at, at, runtime, reported.timestamp)
+    row, row_before = reported.timestamp, before and before.timestamp
+    is_repeated = row is not None and row_before is not None and row <= row_before
+    # Without figures, or a new row of them, nothing was learnt: the run is neither busy nor idle.
+    if not reported.gpus or is_repeated:
+        return before and before._replace(observed=at, runtime=runtime)
+    return Memory(before.since if before else at, at, at, runtime, row)
 
 
-def observed_series(observation: Observation, ledger: Ledger, settings: WandbSettings) -> Iterator[Series]:
-    """Yield the utilisation of a project and its groups; idle ones only after an earlier observation.
+def observed_series(
+    runs: Iterable[Run],
+    at: int,
+    tags: dict[str, str],
+    group_tags: Callable[[Run], dict[str, str]],
+    settings: WandbSettings,
+) -> Iterator[Series]:
+    """Yield the utilisation of a project and its groups, out of its active runs.
 
-    Without an earlier one no run can have been low for long, and 0 idle GPUs would be a claim without
-    evidence.
+    `tags` are those of the project, `group_tags` returns those of the group that a run is counted in.
     """
-    at = observation.at
-    groups: defaultdict[Group, list[Observed]] = defaultdict(list)
-    for each in observation.runs:
-        groups[ledger.counted_group(each.run.owner.group)].append(each)
-    for group, runs in sorted(groups.items()):
-        tags = ledger.group_tags(group)
-        for metric, value in _group_values(runs, settings, has_idle=observation.has_before):
-            yield metric(value, at, **tags)
-    tags = {"entity": observation.project.entity, "project": observation.project.name}
-    if (busy := utilization(observation.runs)) is not None:
-        yield m.UTILIZATION(busy, at, **tags)
-    for run, reported, seconds in idle_runs(observation, settings):
+    observed = [(run, run.reported) for run in runs if run.reported is not None]
+    groups: defaultdict[tuple[tuple[str, str], ...], list[Observed]] = defaultdict(list)
+    for run, reported in observed:
+        groups[tuple(group_tags(run).items())].append((run, reported))
+    for group, members in sorted(groups.items()):
+        for metric, value in _group_values(members, settings):
+            yield metric(value, at, **dict(group))
+    if gpus := sum(reported.gpus for _, reported in observed):
+        busy = math.fsum(reported.busy for _, reported in observed)
+        yield m.UTILIZATION(100 * busy / gpus, at, **tags)
+    idle = _idle(observed, settings)
+    idle.sort(key=lambda each: (-each[1].gpus * (each[1].low_seconds or 0), each[0].name))
+    for run, reported in idle[: settings.idle_runs]:
         run_tags = {**tags, "user": run.owner.user, "run": run.title, "run_id": run.name}
         yield m.IDLE_GPUS(reported.gpus, at, **run_tags)
-        yield m.IDLE_SECONDS(seconds or 0, at, **run_tags)
+        yield m.IDLE_SECONDS(reported.low_seconds or 0, at, **run_tags)
 
 
-def _group_values(
-    runs: Sequence[Observed], settings: WandbSettings, *, has_idle: bool
-) -> Iterator[tuple[Metric, float]]:
+def _group_values(observed: Sequence[Observed], settings: WandbSettings) -> Iterator[tuple[Metric, float]]:
     """Yield the metrics of a group, as sums: a dashboard divides them over any grouping."""
-    gpus = sum(each.reported.gpus for each in runs)
-    memory_gpus = sum(each.reported.memory_gpus for each in runs)
+    every = [reported for _, reported in observed]
+    gpus, memory_gpus = sum(each.gpus for each in every), sum(each.memory_gpus for each in every)
     yield m.USAGE_REPORTING, gpus
     if gpus:
-        yield m.USAGE_BUSY, math.fsum(each.reported.busy for each in runs)
+        yield m.USAGE_BUSY, math.fsum(each.busy for each in every)
     if memory_gpus:
         yield m.USAGE_REPORTING_MEMORY, memory_gpus
-        yield m.USAGE_MEMORY_FILLED, math.fsum(each.reported.memory_filled for each in runs)
-    if gpus and has_idle:
-        idle = [each for each in runs if _is_idle(each, settings)]
-        yield m.USAGE_IDLE, sum(each.reported.gpus for each in idle)
-        prices = [(each.reported.gpus, each.run.owner.price) for each in idle]
-        costs = [count * price for count, price in prices if price is not None]
+        yield m.USAGE_MEMORY_FILLED, math.fsum(each.memory_filled for each in every)
+    # Without an earlier observation no run can have been low for long: 0 would be a claim without evidence.
+    if gpus and every[0].low_seconds is not None:
+        idle = _idle(observed, settings)
+        yield m.USAGE_IDLE, sum(reported.gpus for _, reported in idle)
+        costs = [reported.gpus * run.owner.price for run, reported in idle if run.owner.price is not None]
         # Where all idle GPUs lack a price, their cost is unknown, and not 0.
         if settings.gpu_prices and (costs or not idle):
             yield m.IDLE_COST, sum(costs) / DOLLAR
 
 
-def _is_idle(each: Observed, settings: WandbSettings) -> bool:
-    return each.low_seconds is not None and each.low_seconds >= settings.idle_after
-
-
-def utilization(runs: Iterable[Observed]) -> float | None:
-    """Return the utilisation of the GPUs that report, in percent; None where none does."""
-    reported = [each.reported for each in runs]
-    gpus = sum(each.gpus for each in reported)
-    return 100 * math.fsum(each.busy for each in reported) / gpus if gpus else None
-
-
-def idle_runs(observation: Observation, settings: WandbSettings) -> list[Observed]:
-    """Return the idle runs of a project that are sent by name: first those with most idle GPU time."""
-    idle = [each for each in observation.runs if observation.has_before and _is_idle(each, settings)]
-    idle.sort(key=lambda each: (-each.reported.gpus * (each.low_seconds or 0), each.run.name))
-    return idle[: settings.idle_runs]
-
-
-def idle_table(observation: Observation, settings: WandbSettings) -> list[dict[str, object]]:
-    """Return the idle runs as rows for a person, with the address of each run."""
-    return [
-        {
-            "run": run.title,
-            "user": run.owner.user,
-            "gpus": reported.gpus,
-            "idle_hours": (seconds or 0) / 3600,
-            "url": run_url(observation.project, run, settings),
-        }
-        for run, reported, seconds in idle_runs(observation, settings)
-    ]
-
-
-def usage_table(ledger: Ledger, observation: Observation | None) -> list[dict[str, object]]:
-    """Return the groups of a project with most GPU hours as rows for a person."""
-    groups: defaultdict[Group, list[Observed]] = defaultdict(list)
-    for each in observation.runs if observation else ():
-        groups[ledger.counted_group(each.run.owner.group)].append(each)
-    return [{**row, "utilization_pct": utilization(groups[group])} for group, row in ledger.table()]
-
-
-def run_url(project: Project, run: Run, settings: WandbSettings) -> str:
-    """Return the address of a run on the web. W&B's own service has another host for it than for the API."""
-    site = settings.base_url.replace("://api.wandb.ai", "://wandb.ai")
-    return "/".join([site, *map(quote, project), "runs", quote(run.name)])
+def _idle(observed: Iterable[Observed], settings: WandbSettings) -> list[Observed]:
+    return [each for each in observed if (each[1].low_seconds or 0) >= settings.idle_after]

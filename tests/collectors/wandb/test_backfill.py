@@ -116,12 +116,6 @@ def test_backfill_of_a_day_equals_the_live_ticks_of_that_day(server: Wandb) -> N
     assert len(live) > 25 * 96
 
 
-def test_what_only_the_present_shows_is_absent(server: Wandb) -> None:
-    server.add("acme", "ants", [row("a", "pending", started=-1, ended=None), row("b", "running", ended=-1)])
-    again = collect(server, window=Window(AT - 3600, AT, STEP))
-    assert not {point.metric for point in again.points} & LIVE_ONLY
-
-
 def test_a_span_takes_one_listing_that_reaches_back_by_the_window(server: Wandb) -> None:
     span = Window(AT - 7 * DAY, AT, STEP)
     ended_before_the_window = row("c", started=-24 * 9, ended=-24 * 8 - 0.1)
@@ -146,14 +140,6 @@ def test_a_span_without_a_tick_is_empty(server: Wandb) -> None:
     server.add("acme", "ants", [row("a")])
     again = collect(server, window=Window(AT + 1, AT + 899, STEP))
     assert (again.points, again.memory, again.error) == ([], {}, None)
-
-
-def test_without_usage_there_is_none_of_the_past(server: Wandb) -> None:
-    server.add("acme", "ants", [row("a", started=-3, ended=-2)])
-    window = Window(AT - HOUR, AT, STEP)
-    plain = collect(server, window=window, FLEETGAUGE_WANDB_USAGE="false").points
-    assert not [point for point in plain if point.metric.name.startswith("wandb.usage.")]
-    assert {point.timestamp for point in plain} == {*window.ticks}
 
 
 def test_project_that_cannot_be_read_is_lost_once(server: Wandb) -> None:
@@ -198,17 +184,11 @@ class TestGaps:
         assert values[name, tags, AT - 2 * STEP] == 1
         assert values[name, tags, AT - STEP] == 0
 
-    def test_what_is_too_old_to_be_sent_is_left_out(self, server: Wandb) -> None:
+    @pytest.mark.parametrize(("missed", "sent"), [(10, 4), (1, 1), (0, 0), (None, 1)])
+    def test_ticks_since_the_last_one_are_sent_up_to_an_hour_back(
+        self, server: Wandb, missed: int | None, sent: int
+    ) -> None:
         server.add("acme", "ants", [row("a")])
-        ran = collect(server, sent_until=AT - 10 * STEP)
-        assert {point.timestamp for point in ran.points} == {AT - 3 * STEP, AT - 2 * STEP, AT - STEP, AT}
-
-    def test_the_first_run_of_all_sends_its_own_tick(self, server: Wandb) -> None:
-        server.add("acme", "ants", [row("a")])
-        ran = collect(server, step=STEP)
-        assert {point.timestamp for point in ran.points} == {AT}
-
-    def test_a_tick_that_was_sent_is_not_sent_again(self, server: Wandb) -> None:
-        server.add("acme", "ants", [row("a")])
-        ran = collect(server, sent_until=AT)
-        assert (ran.points, ran.error, server.requests) == ([], None, [])
+        ran = collect(server, sent_until=None if missed is None else AT - missed * STEP)
+        assert {point.timestamp for point in ran.points} == {AT - n * STEP for n in range(sent)}
+        assert (ran.error, bool(server.requests)) == (None, sent > 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,11 +15,10 @@ from collectors.wandb.explain import Row, explain_project
 from collectors.wandb.ledger import Ledger
 from collectors.wandb.metrics import METRICS
 from collectors.wandb.runs import Run, RunReader, State
-from collectors.wandb.settings import WandbSettings
-from collectors.wandb.utilization import Observation, Stored, observe, observed_series
+from collectors.wandb.utilization import Stored, active_runs, observe
 from common.metric import Combine, Metric
 from support.servers.fleet import client_config, system_row, text
-from support.wandb_ledger import ANTS, Points, points
+from support.wandb_ledger import ANTS, ledger_points
 from support.wandb_ledger import settings as make_settings
 
 AT = 1_794_700_800
@@ -52,43 +52,34 @@ def node(number: int, pick: random.Random) -> dict[str, Any]:
     }
 
 
-class Fleet:
+def fleet(seed: int, **variables: str) -> Ledger:
     """A project whose runs are random, as it is after four earlier observations."""
-
-    def __init__(self, seed: int, **variables: str) -> None:
-        pick = random.Random(seed)
-        self.settings: WandbSettings = make_settings(
-            **{"group_by": "user", "gpu_prices": "h100=2.5,a100=1", "idle_runs": "2", **variables}
-        )
-        reader = RunReader("github.sky.*", None, 1, self.settings.owners)
-        found = [reader.read(node(number, pick), []) for number in range(30)]
-        self.runs: list[Run] = [run for run in found if run is not None]
-        memory: Stored = {}
-        for tick in range(AT - 4 * STEP, AT + 1, STEP):
-            observation = observe(ANTS, self.runs, tick, 2 * STEP, self.settings, memory)
-        self.observation: Observation = observation
-        self.ledger = Ledger(ANTS, self.runs, range(AT - STEP, AT + 1, STEP), self.settings, live=True)
-
-    def points(self) -> Points:
-        series = [each for stretch in self.ledger.stretches() for each in stretch]
-        found = points([*series, *observed_series(self.observation, self.ledger, self.settings)])
-        return {key: value for key, value in found.items() if key[2] == AT}
-
-    def rows(self, metric: Metric, **tags: str) -> list[Row]:
-        return explain_project(metric, tags, self.ledger, self.runs, self.observation, self.settings)
+    pick = random.Random(seed)
+    options = make_settings(
+        **{"group_by": "user", "gpu_prices": "h100=2.5,a100=1", "idle_runs": "2", **variables}
+    )
+    reader = RunReader("github.sky.*", None, 1, options.owners)
+    found = [reader.read(node(number, pick), []) for number in range(30)]
+    runs: list[Run] = [run for run in found if run is not None]
+    memory: Stored = {}
+    for tick in range(AT - 4 * STEP, AT + 1, STEP):
+        observed = observe(ANTS, runs, runs, tick, 2 * STEP, options, memory)
+    return Ledger(ANTS, observed, range(AT - STEP, AT + 1, STEP), options, live=True, unseen=3)
 
 
-def sent_values(fleet: Fleet) -> Iterator[tuple[Metric, dict[str, str], float]]:
-    for (metric, tags, _), value in fleet.points().items():
-        yield metric, dict(tag.split(":", 1) for tag in tags), value
+def sent_values(ledger: Ledger) -> Iterator[tuple[Metric, dict[str, str], float]]:
+    found = ledger_points(ledger.runs, ledger.ticks, ledger.settings, live=True)
+    for (metric, tags, at), value in found.items():
+        if at == AT:
+            yield metric, dict(tag.split(":", 1) for tag in tags), value
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_agree_with_the_value_that_is_sent_for_every_metric(seed: int) -> None:
-    fleet = Fleet(seed, max_groups=("200", "2")[seed % 2])
+    ledger = fleet(seed, max_groups=("200", "2")[seed % 2])
     explained = set()
-    for metric, tags, value in sent_values(fleet):
-        rows = fleet.rows(metric, **tags)
+    for metric, tags, value in sent_values(ledger):
+        rows = explain_project(metric, tags, ledger)
         explained.add(metric)
         parts = [row.adds for row in rows]
         if metric.combines is Combine.SUM:
@@ -99,8 +90,8 @@ def test_rows_agree_with_the_value_that_is_sent_for_every_metric(seed: int) -> N
             rank = -(-metrics.DURATIONS[metric] * len(parts) // 100)
             assert sorted(parts)[rank - 1] == value, metric.name
         elif metric is metrics.UTILIZATION:
-            observed = {each.run.title + each.run.name: each for each in fleet.observation.runs}
-            assert len(rows) == sum(each.reported.gpus > 0 for each in observed.values())
+            running = active_runs(ledger.runs, AT, ledger.settings)
+            assert len(rows) == sum(bool(run.reported and run.reported.gpus) for run in running)
         else:  # a mean, a rate, or the value of one run
             assert math.fsum(parts) / len(parts) == pytest.approx(value), metric.name
         assert parts == sorted(parts, reverse=True)
@@ -108,16 +99,15 @@ def test_rows_agree_with_the_value_that_is_sent_for_every_metric(seed: int) -> N
 
 
 def test_every_metric_but_unseen_is_explained_by_some_fleet() -> None:
-    explained = {metric for seed in range(8) for metric, _, _ in sent_values(Fleet(seed))}
+    explained = {metric for seed in range(8) for metric, _, _ in sent_values(fleet(seed))}
     assert {*METRICS} - explained == {
         *(metrics.UNSEEN, metrics.PUSH_EPOCH_STEPS, metrics.PUSH_CUMULATIVE_SPS, metrics.PUSH_EPOCH_SPS)
     }
 
 
 def test_row_names_the_run_and_its_owner_and_links_to_it() -> None:
-    fleet = Fleet(1)
-    reader = RunReader("github.sky.*", None, 1, fleet.settings.owners)
-    mine = reader.read(
+    others = fleet(1)
+    mine = RunReader("github.sky.*", None, 1, others.settings.owners).read(
         {
             "id": "x",
             "name": "abc",
@@ -131,8 +121,7 @@ def test_row_names_the_run_and_its_owner_and_links_to_it() -> None:
         [],
     )
     assert mine is not None
-    ledger = Ledger(ANTS, [*fleet.runs, mine], range(AT, AT + 1), fleet.settings, live=True)
-    list(ledger.stretches())
+    ledger = replace(others, runs=[*others.runs, mine])
     url = "https://wandb.ai/acme/ants/runs/abc"
     for metric, adds in (
         (metrics.USAGE_HOURS, 16),
@@ -140,10 +129,21 @@ def test_row_names_the_run_and_its_owner_and_links_to_it() -> None:
         (metrics.USAGE_FAILED, 1),
     ):
         for user in ("Eve", "eve"):
-            rows = explain_project(metric, {"user": user}, ledger, [*fleet.runs, mine], None, fleet.settings)
+            rows = explain_project(metric, {"user": user}, ledger)
             assert rows == [Row("my run", "crashed", "eve", "h100", 8, 2.0, adds, url)]
-    assert explain_project(metrics.USAGE_HOURS, {"user": "zoe"}, ledger, [mine], None, fleet.settings) == []
-    assert explain_project(metrics.USAGE_IDLE, {}, ledger, [mine], None, fleet.settings) == []
+    assert explain_project(metrics.USAGE_HOURS, {"user": "zoe"}, ledger) == []
+    assert explain_project(metrics.UNSEEN, {}, ledger) == []
+
+
+@pytest.mark.parametrize("user", ["ann", "_other"])
+def test_selected_group_has_its_own_runs_beyond_the_limit_too(user: str) -> None:
+    ledger = fleet(1, max_groups="1")
+    shown = {
+        tags["user"]: value for metric, tags, value in sent_values(ledger) if metric is metrics.USAGE_HOURS
+    }
+    rows = explain_project(metrics.USAGE_HOURS, {"user": user}, ledger)
+    assert math.fsum(row.adds for row in rows) == pytest.approx(shown.get(user, 0))
+    assert {row.user for row in rows} == ({"bob", "cy", "di", "ann"} - {*shown} if user in shown else set())
 
 
 def example(run_id: str, user: str, gpus: int, gpu: str | None, state: str, *hours: float) -> dict[str, Any]:
@@ -168,10 +168,9 @@ def test_example_of_the_readme_has_these_values() -> None:
         example("D", "bob", 0, None, "pending", -0.5),
     ]
     runs = [run for row in rows if (run := reader.read(row, []))]
-    ledger = Ledger(ANTS, runs, range(AT, AT + 1), options, live=True)
     found = {
         (metric.name.removeprefix("wandb."), " ".join(tags[1::2])): value
-        for (metric, tags, _), value in points(each for part in ledger.stretches() for each in part).items()
+        for (metric, tags, _), value in ledger_points(runs, range(AT, AT + 1), options, live=True).items()
     }
     project = {
         "runs.active": 1,

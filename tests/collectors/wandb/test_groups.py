@@ -13,7 +13,6 @@ from collectors.wandb.groups import (
     Owners,
     gpu_type,
     parse_prices,
-    price_of,
     tag_keys,
     unmatched_prices,
 )
@@ -65,32 +64,26 @@ class TestGroups:
 
 
 class TestTagKeys:
-    @pytest.mark.parametrize(
-        ("by", "key"),
-        [("tag:team=", "team"), ("tag:cost-center:", None), ("tag:Team/", "team"), ("kind", "kind")],
-    )
-    def test_the_tag_of_a_prefix_is_its_name(self, by: str, key: str | None) -> None:
-        if key is None:
-            with pytest.raises(ValueError, match="write any of user, gpu_type"):
-                tag_keys([by])
-        else:
-            assert tag_keys([by]) == (key,)
-
-    @pytest.mark.parametrize("by", ["tag:", "tag:=", "users", "tag:9x=", "tag:é=", "TAG:x="])
-    def test_what_cannot_be_a_tag_is_an_error(self, by: str) -> None:
-        with pytest.raises(ValueError, match="write any of"):
-            tag_keys([by])
+    @pytest.mark.parametrize(("by", "key"), [("tag:team=", "team"), ("tag:Team/", "team"), ("kind", "kind")])
+    def test_tag_of_a_prefix_is_its_name(self, by: str, key: str) -> None:
+        assert tag_keys([by]) == (key,)
 
     @pytest.mark.parametrize(
-        "name", ["user", "gpu_type", "kind", "project", "entity", "run_id", "env", "host"]
+        ("group_by", "message"),
+        [
+            *(
+                ([by], "write any of user, gpu_type")
+                for by in ("tag:cost-center:", "tag:", "tag:=", "users", "tag:9x=", "tag:é=", "TAG:x=")
+            ),
+            *(
+                ([f"tag:{name}="], "has another meaning already")
+                for name in ("user", "gpu_type", "kind", "project", "entity", "run_id", "env", "host")
+            ),
+            *((by, "two of them make the tag") for by in (["user", "user"], ["tag:team=", "tag:team:"])),
+        ],
     )
-    def test_a_clash_with_a_fixed_tag_is_an_error(self, name: str) -> None:
-        with pytest.raises(ValueError, match="has another meaning already"):
-            tag_keys([f"tag:{name}="])
-
-    @pytest.mark.parametrize("group_by", [["user", "user"], ["tag:team=", "tag:team:"]])
-    def test_a_tag_stands_once(self, group_by: list[str]) -> None:
-        with pytest.raises(ValueError, match="two of them make the tag"):
+    def test_what_cannot_be_a_tag_is_an_error(self, group_by: list[str], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
             tag_keys(group_by)
 
 
@@ -116,31 +109,19 @@ class TestPrices:
     PRICES: ClassVar = {"h100": 2_490_000, "a100-80gb": 1_790_000, "default": 1_200_000}
 
     @pytest.mark.parametrize(
-        ("gpu", "price"),
+        "texts",
         [
-            ("NVIDIA H100 80GB HBM3", 2_490_000),
-            ("NVIDIA A100-SXM4-80GB", 1_790_000),
-            ("Tesla T4", 1_200_000),
-            (None, 1_200_000),
+            ["h100=2.49", " A100-80GB = 1.79", "default=1.2"],
+            ["NVIDIA H100 80GB HBM3=2.49", "A100 80GB=1.79", "default=1.2"],
         ],
     )
-    def test_a_run_is_priced_by_its_type_whatever_it_is_grouped_by(self, gpu: str | None, price: int) -> None:
-        for by in (["user"], ["gpu_type"], []):
-            assert Owners(by, self.PRICES).read(node(), gpu, "other").price == price
+    def test_type_of_a_price_may_be_written_as_its_driver_does(self, texts: list[str]) -> None:
+        assert parse_prices(texts) == self.PRICES
 
-    def test_a_price_may_be_written_as_the_driver_says_the_name(self) -> None:
-        assert parse_prices(["h100=2.49", " A100-80GB = 1.79", "default=1.2"]) == self.PRICES
-        prices = parse_prices(["NVIDIA H100 80GB HBM3=2.49", "A100 80GB=1.79", "default=1.2"])
-        assert prices == self.PRICES
-
-    def test_without_a_default_other_types_have_no_price(self) -> None:
-        owners = Owners(["user"], parse_prices(["h100=2"]))
-        assert owners.read(node(), "Tesla T4", "other").price is None
-        assert owners.read(node(), "H100", "other").price == 2_000_000
-
-    def test_a_name_that_no_rule_knows_is_priced_as_it_stands_on_the_wire(self) -> None:
-        prices = parse_prices(["apple_m2_max=0.1"])
-        assert Owners([], prices).read(node(), "Apple M2 Max", "other").price == 100_000
+    @pytest.mark.parametrize("by", [["user"], ["gpu_type"], []])
+    def test_run_is_priced_by_its_type_whatever_it_is_grouped_by(self, by: list[str]) -> None:
+        prices = [Owners(by, self.PRICES).read(node(), gpu, "other").price for gpu in ("NVIDIA H100", None)]
+        assert prices == [2_490_000, 1_200_000]
 
     @pytest.mark.parametrize(
         ("gpu", "price"),
@@ -153,36 +134,37 @@ class TestPrices:
             ("NVIDIA RTX 6000 Ada Generation", 9),
             ("NVIDIA A800-SXM4-80GB", 9),
             ("Tesla T4", 9),
+            ("Apple M2 Max", 2),
         ],
     )
     def test_price_without_size_is_for_all_sizes_of_the_model_only(self, gpu: str, price: int) -> None:
-        prices = parse_prices(["a100=1", "a100-80gb=5", "rtx-6000=3", "default=9"])
-        owner = Owners([], prices).read(node(), gpu, "other")
-        assert owner.price == price * 1_000_000
-        without_default = {name: each for name, each in prices.items() if name != "default"}
-        expected = None if price == 9 else price * 1_000_000
-        assert price_of(owner.gpu_type, without_default) == expected
+        texts = ["a100=1", "a100-80gb=5", "rtx-6000=3", "apple_m2_max=2"]
+        for more, expected in ((["default=9"], price), ([], None if price == 9 else price)):
+            owner = Owners([], parse_prices(texts + more)).read(node(), gpu, "other")
+            assert owner.price == (expected and expected * 1_000_000)
 
     def test_price_that_matches_no_type_is_reported(self) -> None:
         prices = parse_prices(["a100=1", "v100-16gb=2", "h100=3", "rtx-6000=4", "default=9"])
-        assert unmatched_prices(prices, ["a100-80gb", "rtx-6000-ada", "v100-32gb"]) == [
-            "v100-16gb",
-            "h100",
-            "rtx-6000",
-        ]
+        unmatched = unmatched_prices(prices, ["a100-80gb", "rtx-6000-ada", "v100-32gb"])
+        assert unmatched == ["v100-16gb", "h100", "rtx-6000"]
         assert unmatched_prices(prices, ["a100-40gb", "v100-16gb", "h100", "rtx-6000"]) == []
 
     def test_prices_are_from_nothing_to_a_million(self) -> None:
         assert parse_prices(["h100=0", "t4=1000000"]) == {"h100": 0, "t4": 10**12}
 
-    @pytest.mark.parametrize("text", ["h100", "=2", "h100=", "h100=x", "h100=-1", "h100=nan", "h100=1000001"])
-    def test_what_is_no_price_is_an_error(self, text: str) -> None:
-        with pytest.raises(ValueError, match="write a type and dollars an hour"):
-            parse_prices([text])
-
-    def test_two_prices_of_one_type_are_an_error(self) -> None:
-        with pytest.raises(ValueError, match="'h100' has two prices"):
-            parse_prices(["h100=1", "H100=2"])
+    @pytest.mark.parametrize(
+        ("texts", "message"),
+        [
+            *(
+                ([text], "write a type and dollars an hour")
+                for text in ("h100", "=2", "h100=", "h100=x", "h100=-1", "h100=nan", "h100=1000001")
+            ),
+            (["h100=1", "H100=2"], "'h100' has two prices"),
+        ],
+    )
+    def test_what_is_no_price_is_an_error(self, texts: list[str], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            parse_prices(texts)
 
 
 NAMES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -65,37 +66,36 @@ class TestTimes:
         time.tzset()
         assert found == MIDNIGHT * SECOND
 
-    @pytest.mark.parametrize("field", ["createdAt", "heartbeatAt"])
     @pytest.mark.parametrize("written", ["", "yesterday", "2026-13-14T00:00:00Z", 1_794_614_400, {}])
-    def test_one_that_cannot_be_read_costs_its_run(self, field: str, written: Any) -> None:
-        assert read(**{field: written}) == (None, ["bad_timestamp"])
-
-    def test_a_run_without_a_start_is_lost(self) -> None:
-        assert read(createdAt=None) == (None, ["bad_timestamp"])
+    def test_one_that_cannot_be_read_costs_its_run(self, written: Any) -> None:
+        for fields in ({"createdAt": written}, {"heartbeatAt": written}, {"createdAt": None}):
+            assert read(**fields) == (None, ["bad_timestamp"])
 
     def test_a_run_without_a_heartbeat_was_last_seen_at_its_start(self) -> None:
         run = good(heartbeatAt=None, state="failed")
         assert (run.start, run.seen, run.duration) == (MIDNIGHT * SECOND, MIDNIGHT * SECOND, 0)
 
 
+def summary_of(runtime: Any) -> str:
+    return json.dumps({"_wandb": {"runtime": runtime}})
+
+
 class TestDurations:
     @pytest.mark.parametrize(
-        ("computed", "seconds"),
+        ("computed", "runtime", "seconds"),
         [
-            (90, 90),
-            (1.5, 1.5),
-            (0.5, 0.5),
-            (0, 3600),
-            (-4, 3600),
-            (None, 3600),
-            ("90", 90),
-            (" 1.5e1 ", 15),
-            ("-4", 3600),
-            (1e300, 3600),
+            *((computed, None, computed) for computed in (90, 1.5, 0.5)),
+            *(("90", None, 90), (" 1.5e1 ", None, 15), (90, 1800, 90)),
+            *((computed, None, 3600) for computed in (0, -4, None, "-4", 1e300)),
+            *((computed, runtime, 90) for computed in (0, None, -4) for runtime in (90, "90", {"last": 90})),
         ],
     )
-    def test_computed_seconds_win_where_positive(self, computed: Any, seconds: float) -> None:
-        assert good(computeSeconds=computed).duration == seconds * SECOND
+    def test_compute_seconds_precede_the_runtime_and_both_the_times(
+        self, computed: Any, runtime: Any, seconds: float
+    ) -> None:
+        run = good(computeSeconds=computed, summaryMetrics=summary_of(runtime))
+        assert run.duration == seconds * SECOND
+        assert run.worked_from == run.seen - seconds * SECOND
 
     @pytest.mark.parametrize("computed", [True, "", "soon", "NaN", "inf", [90], {}, "9" * 500])
     def test_compute_seconds_that_are_no_number_are_dropped_and_counted(self, computed: Any) -> None:
@@ -103,48 +103,28 @@ class TestDurations:
         assert run is not None
         assert (run.duration, flaws) == (3600 * SECOND, ["bad_compute_seconds"])
 
-    @pytest.mark.parametrize("computed", [0, None, -4])
-    @pytest.mark.parametrize("runtime", ["90", "90.0", '"90"', '{"last": 90}'])
-    def test_the_clients_own_runtime_is_next(self, computed: Any, runtime: str) -> None:
-        run = good(computeSeconds=computed, summaryMetrics=f'{{"_wandb": {{"runtime": {runtime}}}}}')
-        assert run.duration == 90 * SECOND
-        assert run.worked_from == run.seen - 90 * SECOND
-
     @pytest.mark.parametrize("state", ["running", "preempting", "pending"])
     @pytest.mark.parametrize(("computed", "runtime"), [(90, 40), (40, 90), (90, 0), (0, 90)])
     def test_a_run_that_has_not_ended_worked_for_the_larger_of_both(
         self, state: str, computed: int, runtime: int
     ) -> None:
-        summary = f'{{"_wandb": {{"runtime": {runtime}}}}}'
-        run = good(state=state, computeSeconds=computed, summaryMetrics=summary)
-        assert run.worked_from == run.seen - 90 * SECOND
-
-    def test_compute_seconds_of_an_ended_run_precede_its_runtime(self) -> None:
-        run = good(computeSeconds=90, summaryMetrics='{"_wandb": {"runtime": 1800}}')
-        assert (run.duration, run.worked_from) == (90 * SECOND, run.seen - 90 * SECOND)
+        run = good(state=state, computeSeconds=computed, summaryMetrics=summary_of(runtime))
+        assert (run.duration, run.worked_from) == (None, run.seen - 90 * SECOND)
 
     @pytest.mark.parametrize("heartbeat", ["2026-11-14T01:00:00Z", "2026-11-13T23:00:00Z", None])
     def test_pending_run_that_computed_nothing_has_not_worked(self, heartbeat: str | None) -> None:
         run = good(state="pending", heartbeatAt=heartbeat)
         assert run.worked_from == max(run.start, run.seen)
 
-    @pytest.mark.parametrize("computed", [3600, 7200, 0, None])
-    def test_work_begins_at_the_start_where_no_pause_is_known(self, computed: Any) -> None:
-        run = good(computeSeconds=computed)
+    def test_work_does_not_begin_before_the_start(self) -> None:
+        run = good(computeSeconds=7200)
         assert run.worked_from == run.start
 
     def test_a_negative_one_is_dropped_and_counted_and_the_run_stays(self) -> None:
         run, flaws = read(heartbeatAt="2026-11-13T23:59:59Z")
         assert run is not None
-        assert run.duration is None
-        assert flaws == ["negative_duration"]
-
-    def test_computed_seconds_save_a_run_whose_clocks_disagree(self) -> None:
+        assert (run.duration, flaws) == (None, ["negative_duration"])
         assert good(heartbeatAt="2026-11-13T23:59:59Z", computeSeconds=7).duration == 7 * SECOND
-
-    def test_a_run_still_running_has_none(self) -> None:
-        run = good(state="running", heartbeatAt="2026-11-13T23:59:59Z", computeSeconds=7)
-        assert run.duration is None
 
 
 class TestStates:
@@ -210,121 +190,91 @@ PUSH = "github.sky.main.abc1234.arena.1"
 
 
 class TestSummaries:
-    @pytest.mark.parametrize("summary", [None, "", "{}", '{"other": "NaN"}', '{"overview": 3}'])
-    def test_one_that_holds_nothing_loses_nothing(self, summary: str | None) -> None:
-        assert good(displayName=PUSH, summaryMetrics=summary).throughput == {}
+    @pytest.mark.parametrize(
+        ("summary", "throughput"),
+        [
+            *((summary, {}) for summary in (None, "", "{}", '{"other": "NaN"}', '{"overview": 3}')),
+            ('{"overview/sps": "31.5"}', {"overview/sps": 31.5}),
+            ('{"overview/sps": {"last": 4.5, "max": 9}}', {"overview/sps": 4.5}),
+            (
+                '{"overview": {"sps": 1, "steps_per_second": 2}, "overview/sps": 3}',  # flat ones win
+                {"overview/sps": 3, "overview/steps_per_second": 2},
+            ),
+        ],
+    )
+    def test_keys_may_be_absent_flat_nested_or_wrapped(
+        self, summary: str | None, throughput: dict[str, float]
+    ) -> None:
+        assert good(displayName=PUSH, summaryMetrics=summary).throughput == throughput
 
     @pytest.mark.parametrize("summary", ['{"overview/sps": 31', "[1]", '"{}"', "null", "[" * 100_000, 7])
     def test_one_that_cannot_be_read_costs_itself(self, summary: Any) -> None:
         run, flaws = read(displayName=PUSH, summaryMetrics=summary)
         assert run is not None
-        assert run.throughput == {}
-        assert flaws == ["bad_summary"]
+        assert (run.throughput, flaws) == ({}, ["bad_summary"])
 
     @pytest.mark.parametrize(
-        "value", ['"NaN"', "NaN", "Infinity", "-Infinity", '"fast"', "true", "[]", "{}", "1" + "0" * 400]
+        "value",
+        [
+            *('"NaN"', "NaN", "Infinity", "-Infinity", '"fast"', "true", "[]", "{}", "1" + "0" * 400),
+            '{"max": 9}',
+        ],
     )
     def test_a_value_that_is_no_finite_number_costs_itself(self, value: str) -> None:
         summary = f'{{"overview/sps": {value}, "timing_per_epoch/sps": 2.5}}'
         run, flaws = read(displayName=PUSH, summaryMetrics=summary)
         assert run is not None
-        assert run.throughput == {"timing_per_epoch/sps": 2.5}
-        assert flaws == ["bad_summary_value"]
-
-    def test_number_as_text_is_a_number(self) -> None:
-        assert good(displayName=PUSH, summaryMetrics='{"overview/sps": "31.5"}').throughput == {
-            "overview/sps": 31.5
-        }
-
-    def test_keys_may_be_nested_and_flat_ones_win(self) -> None:
-        summary = '{"overview": {"sps": 1, "steps_per_second": 2}, "overview/sps": 3}'
-        run = good(displayName=PUSH, summaryMetrics=summary)
-        assert run.throughput == {"overview/sps": 3, "overview/steps_per_second": 2}
+        assert (run.throughput, flaws) == ({"timing_per_epoch/sps": 2.5}, ["bad_summary_value"])
 
     def test_summary_of_an_ended_run_with_compute_seconds_is_not_parsed(self) -> None:
         assert good(computeSeconds=90, summaryMetrics="broken").throughput == {}
 
-    def test_a_value_may_be_given_as_the_last_of_several(self) -> None:
-        summary = '{"overview/sps": {"last": 4.5, "max": 9}, "timing_per_epoch/sps": {"max": 9}}'
-        run, flaws = read(displayName=PUSH, summaryMetrics=summary)
-        assert run is not None
-        assert run.throughput == {"overview/sps": 4.5}
-        assert flaws == ["bad_summary_value"]
+
+def written_by(*writers: Any, **config: Any) -> dict[str, Any]:
+    """A config with the metadata of these clients."""
+    return {"_wandb": {"value": {"e": {f"w{n}": writer for n, writer in enumerate(writers)}}}, **config}
+
+
+CPUS = {"cpu_count": 8}
 
 
 class TestGpus:
+    # Writers as client 0.31 writes them: a count of 0 and an empty list are left out. None: unknown.
     @pytest.mark.parametrize(
         ("fields", "gpus"),
         [
-            ({"config": '{"_wandb": {"value": {"e": {"w1": {"gpu_count": 4}}}}}'}, 4),
-            ({"config": '{"_wandb": {"e": {"w1": {"gpu_count": 4}, "w2": {"gpu_count": 8}, "w3": {}}}}'}, 8),
-            ({"config": '{"_wandb": {"e": {"w1": {}, "w2": {"gpu_count": 1}}}}'}, 1),
-            ({"config": '{"_wandb": {"value": {"e": {"w1": {"gpu_count": 0}}}}}'}, 0),
-            ({"config": '{"_wandb": {"e": {"w1": {"gpu_count": 2, "gpu_nvidia": [], "gpu_amd": []}}}}'}, 2),
-            ({"runInfo": {"gpuCount": 2}}, 2),
+            ({"config": written_by({"gpu_count": 4})}, 4),
+            ({"config": '{"_wandb": {"e": {"w1": {"gpu_count": "4"}}}}'}, 4),
+            ({"config": written_by({"gpu_count": 4}, {"gpu_count": 8}, {})}, 8),
+            ({"config": written_by({}, {"gpu_count": 1})}, 1),
+            ({"config": written_by({"gpu_count": 0})}, 0),
+            ({"config": written_by({"gpu_count": 2, "gpu_nvidia": [], "gpu_amd": []})}, 2),
             ({"runInfo": {"gpuCount": 0}}, 0),
             ({"runInfo": {"gpuCount": "2"}}, 2),
-            ({"config": '{"_wandb": {"e": {"w1": {"gpu_count": "4"}}}}'}, 4),
-            (
-                {
-                    "config": '{"_wandb": {"value": {"e": {"w1": {"gpu_count": 4}}}}}',
-                    "runInfo": {"gpuCount": 2},
-                },
-                4,
-            ),
+            ({"config": written_by({"gpu_count": 4}), "runInfo": {"gpuCount": 2}}, 4),
+            ({"config": written_by(CPUS), "runInfo": {"gpuCount": 4}}, 4),
+            ({"config": written_by({**CPUS, "cpu_count_logical": 16, "memory": {"total": "1"}})}, 0),
+            ({"config": written_by({**CPUS, "tpu": {"name": "v4", "hbmGib": 32, "count": 4}})}, 0),
+            ({"config": written_by({"trainium": {"name": "trn1", "neuronDeviceCount": 16}})}, 0),
+            ({"config": written_by(CPUS, {"os": "Linux"})}, 0),
+            ({"config": written_by(CPUS, {**CPUS, "gpu": "Tesla T4", "gpu_count": 2})}, 2),
+            ({"config": written_by({**CPUS, "gpu": "Tesla T4"})}, None),
+            ({"config": written_by({**CPUS, "gpu_nvidia": [{"name": "Tesla T4"}]})}, None),
+            ({"config": written_by({**CPUS, "apple": {"name": "Apple M2"}})}, None),
+            ({"config": written_by(CPUS, {"gpu_amd": [{"series": "MI250"}]})}, None),
+            ({"config": written_by({"os": "Linux"})}, None),
+            ({}, None),
+            ({"config": "", "runInfo": None}, None),
+            ({"config": written_by(), "runInfo": {"gpuCount": None}}, None),
+            ({"config": '{"_wandb": {"value": {"e": [1]}}, "world_size": {"value": 8}}'}, None),
+            ({"config": '{"_wandb": {"value": null}}'}, None),
         ],
     )
-    def test_the_client_tells_before_the_server(self, fields: dict[str, Any], gpus: int) -> None:
-        run = good(**fields)
-        assert (run.gpus, run.gpus_assumed) == (gpus, False)
-
-    @pytest.mark.parametrize(
-        "fields",
-        [
-            {},
-            {"config": "", "runInfo": None},
-            {"config": '{"_wandb": {"value": {"e": {}}}}', "runInfo": {"gpuCount": None}},
-            {"config": '{"_wandb": {"value": {"e": [1]}}, "world_size": {"value": 8}}'},
-            {"config": '{"_wandb": {"value": null}}'},
-        ],
-    )
-    def test_where_nobody_tells_it_is_assumed(self, fields: dict[str, Any]) -> None:
-        run = good(**fields)
-        assert (run.gpus, run.gpus_assumed) == (1, True)
-
-    # Writers as client 0.31 writes them: a count of 0 and an empty list are left out.
-    @pytest.mark.parametrize(
-        ("writers", "gpus"),
-        [
-            ([{"cpu_count": 8, "cpu_count_logical": 16, "memory": {"total": "1"}}], 0),
-            ([{"cpu_count": 8, "tpu": {"name": "v4", "hbmGib": 32, "count": 4}}], 0),
-            ([{"trainium": {"name": "trn1", "neuronDeviceCount": 16}}], 0),
-            ([{"cpu_count": 8}, {"os": "Linux"}], 0),
-            ([{"cpu_count": 8}, {"cpu_count": 8, "gpu": "Tesla T4", "gpu_count": 2}], 2),
-            ([{"cpu_count": 8, "gpu": "Tesla T4"}], None),
-            ([{"cpu_count": 8, "gpu_nvidia": [{"name": "Tesla T4"}]}], None),
-            ([{"cpu_count": 8, "apple": {"name": "Apple M2"}}], None),
-            ([{"cpu_count": 8}, {"gpu_amd": [{"series": "MI250"}]}], None),
-            ([{"os": "Linux"}], None),
-        ],
-    )
-    def test_writer_that_saw_cpus_and_no_gpu_has_none(
-        self, writers: list[dict[str, Any]], gpus: int | None
+    def test_the_first_source_counts_and_without_any_they_are_assumed(
+        self, fields: dict[str, Any], gpus: int | None
     ) -> None:
-        run = good(config={"_wandb": {"e": {f"w{n}": writer for n, writer in enumerate(writers)}}})
+        run = good(**fields)
         assert (run.gpus, run.gpus_assumed) == ((1, True) if gpus is None else (gpus, False))
-
-    @pytest.mark.parametrize(
-        ("fields", "gpus"),
-        [
-            ({"config": {"_wandb": {"e": {"w": {"cpu_count": 8}}}}, "runInfo": {"gpuCount": 4}}, 4),
-            ({"config": {"_wandb": {"e": {"w": {"cpu_count": 8}}}, "trainer.world_size": 16}}, 16),
-            ({"runInfo": {"gpuCount": 0}, "summaryMetrics": {"trainer.world_size": "32"}}, 32),
-        ],
-    )
-    def test_other_sources_are_read_before_a_run_has_no_gpu(self, fields: dict[str, Any], gpus: int) -> None:
-        run = good(WITH_KEY, **fields)
-        assert (run.gpus, run.gpus_assumed) == (gpus, False)
 
     @pytest.mark.parametrize(
         ("row", "gpus"),
@@ -332,7 +282,7 @@ class TestGpus:
             ({"system.gpu.0.gpu": 50, "system.gpu.1.gpu": 50}, 2),
             ({"system.gpu.0.temp": 50}, 1),
             ({"system.gpu.process.7.gpu": 50, "system.gpu.0.gpu": 50, "system.gpu.7.gpu": 50}, 1),
-            ({"system.gpu.0.gpu/l:a": 50, "system.gpu.0.gpu/l:b": 50}, 1),
+            ({"system.gpu.0.gpu/l:a": 50, "system.gpu.0.gpu/l:b": 50}, 2),
             ({"system.gpu.process.0.gpu/l:a": 50, "system.gpu.process.0.gpu/l:b": 50}, 2),
             ({"system.cpu": 3, "system.gpu.0.gpu": None}, 0),
         ],
@@ -340,7 +290,7 @@ class TestGpus:
     def test_gpus_in_system_metrics_are_counted_before_a_run_has_none(
         self, row: dict[str, Any], gpus: int
     ) -> None:
-        for source in ({"config": {"_wandb": {"e": {"w": {"cpu_count": 8}}}}}, {"runInfo": {"gpuCount": 0}}):
+        for source in ({"config": written_by(CPUS)}, {"runInfo": {"gpuCount": 0}}):
             assert good(**source, systemMetrics=row).gpus == gpus
         assert good(systemMetrics=row).gpus_assumed
         assert good(systemMetrics=row, runInfo={"gpuCount": 3}).gpus == 3
@@ -361,7 +311,7 @@ class TestGpus:
     )
     def test_the_client_tells_what_its_first_gpu_is_called(self, writer: dict[str, Any], name: str) -> None:
         reading = RunReader("github.sky.*", None, 1, Owners(["gpu_type"]))
-        assert good(reading, config={"_wandb": {"e": {"w1": writer}}}).owner.group == (name,)
+        assert good(reading, config=written_by(writer)).owner.group == (name,)
 
     @pytest.mark.parametrize(
         ("config", "summary"),
@@ -371,9 +321,10 @@ class TestGpus:
             ("{}", '{"trainer.world_size": 16}'),
             ("{}", '{"trainer.world_size": {"last": 16, "max": 32}}'),
             (None, '{"trainer": {"world_size": 16}}'),
+            (written_by(CPUS, **{"trainer.world_size": 16}), None),
         ],
     )
-    def test_a_configured_key_wins_over_both(self, config: str | None, summary: str | None) -> None:
+    def test_a_configured_key_wins_over_both(self, config: Any, summary: str | None) -> None:
         run = good(WITH_KEY, config=config, summaryMetrics=summary, runInfo={"gpuCount": 4})
         assert (run.gpus, run.gpus_assumed) == (16, False)
 
