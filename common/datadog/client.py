@@ -20,7 +20,7 @@ from common.datadog.payloads import Encoding
 from common.errors import ConfigurationError, DeliveryError, RefusedError, SourceError
 from common.logs import redact
 from common.net.http import Http, RejectedError, Reply, TooLargeError, UnavailableError, pool_for
-from common.net.retry import Deadline, TransientError, persist
+from common.net.retry import Deadline, TransientError, persist, requested_wait
 from common.text import excerpt
 from common.times import parse_http_date
 
@@ -183,9 +183,10 @@ class DatadogClient:
             self._dated = date, self.deadline.elapsed()
         try:
             return reply.checked()
-        except UnavailableError as error:
+        except UnavailableError:
+            wait = requested_wait(reply.headers, self.clock())
             # Without the body: the error page of a load balancer helps no reader of the log.
-            raise UnavailableError(self.address, error.status, b"", error.wait) from None
+            raise UnavailableError(self.address, reply.status, b"", wait) from None
         except RejectedError:
             raise self._refusal(reply) from None
 

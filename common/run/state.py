@@ -125,12 +125,12 @@ class StateStore:
             if s3:
                 s3.put_object(Bucket=bucket, Key=key, Body=content)
             else:
-                _replace(Path(path), content)
+                _write_and_rename(Path(path), content)
         except Exception as error:
             raise StateError(f"cannot write {path}: {_reason(error)}") from None
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _write_and_rename(path: Path, content: bytes) -> None:
     """Write a file beside and rename it, which is atomic within a file system."""
     with tempfile.NamedTemporaryFile(suffix=".new", dir=path.parent, delete=False) as beside:
         try:

@@ -393,16 +393,17 @@ HOOKED = {
         5,
     ),
     "fork while another thread opens a hook": Case(
-        "locked = threading.Event()\n"
-        "    def hold():\n"
-        "        with patch._lock: locked.set(); hang()\n"
-        "    threading.Thread(target=hold, daemon=True).start()\n"
+        "locked, gate = threading.Event(), threading.Event()\n"
+        "    class Waiting(type):\n"  # what is registered is looked up under the lock
+        "        def __hash__(cls): locked.set(); gate.wait(); sys.exit()\n"
+        "    opened = (None, Waiting('PipelineMonitor', (), {}))\n"
+        "    threading.Thread(target=patch.register, args=opened, daemon=True).start()\n"
         "    locked.wait()\n"
         "    if (child := os.fork()) == 0:\n"
         "        signal.alarm(30)\n"
         "        with make_hook(): os._exit(pipeline())\n"
         "    computed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
-        "    patch._lock = threading.RLock()",
+        "    gate.set()",
         5,
     ),
     "pickled hook": Case("with pickle.loads(pickle.dumps(make_hook())): computed = pipeline()", 5),

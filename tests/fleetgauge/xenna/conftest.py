@@ -23,6 +23,6 @@ def nothing_stays() -> Iterator[None]:
     """No recording or thread is left when the test is over."""
     before = threading.enumerate()
     yield
-    assert not patch._recordings
+    assert not patch.registered()
     left = [one for one in threading.enumerate() if one not in before]
     assert not [one for one in left if one.name.startswith("fleetgauge")]

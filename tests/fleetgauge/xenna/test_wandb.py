@@ -87,7 +87,7 @@ def test_wandb_that_does_not_work_is_one_warning_and_the_records_go_on(
     trouble(wandb, monkeypatch)
     answers = [one(), one(), one()]
     with hook(tmp_path):
-        opened: Any = patch._recordings[0]
+        opened: Any = patch.registered()[0]
         watched = monitor(answers)
         assert [watched.update() for _ in answers] == answers
     [warning] = warnings(caplog)
@@ -106,7 +106,7 @@ def test_wandb_is_never_imported(monitor: Any, tmp_path: Path, monkeypatch: pyte
 def _drain() -> None:
     """Wait until the recording's own thread has done what it was given."""
     done = threading.Event()
-    opened: Any = patch._recordings[0]
+    opened: Any = patch.registered()[0]
     opened.worker.put(done.set, last=True)
     done.wait()
 
@@ -190,7 +190,7 @@ def test_however_much_waits_the_end_is_recorded_and_its_own_run_finished(
     with hook(tmp_path, wandb_run="own"):
         monitor([one()]).update()
         _drain()
-        opened: Any = patch._recordings[0]
+        opened: Any = patch.registered()[0]
         opened.worker.max_waiting = opened.wandb.worker.max_waiting = 0
     [own] = module.runs
     assert (len(own.rows), own.finished, len(read(tmp_path)), opened.worker.lost) == (1, 1, 3, 0)
@@ -200,7 +200,7 @@ def test_a_second_run_of_the_job_gets_one_of_its_own(monitor: Any, monkeypatch: 
     module = Recent()
     monkeypatch.setitem(sys.modules, "wandb", module)
     with hook(None, wandb_run="own"):
-        opened: Any = patch._recordings[0]
+        opened: Any = patch.registered()[0]
         watched = monitor([one()] * 3)
         for name in ("first", "second", None):
             module.run = Run(module, name=name) if name else None
@@ -222,7 +222,7 @@ def test_run_that_cannot_start_takes_no_steps_of_the_jobs(
     module = Recent(refuse=True)
     monkeypatch.setitem(sys.modules, "wandb", module)
     with hook(None, wandb_run="own"):
-        opened: Any = patch._recordings[0]
+        opened: Any = patch.registered()[0]
         watched = monitor([one()] * 3)
         for _ in range(3):
             watched.update()
