@@ -10,9 +10,9 @@ and of one version of it (`If-Match`). Failures are raised as OSError with a rea
 
 from __future__ import annotations
 
-import io
 import os
 import stat
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 MAX_FILES = 100_000  # of a pattern
 MAX_DISORDER = 600  # seconds by which a line may be older than a line before it
 MAX_DOCUMENT = 8 << 20  # bytes
-MAX_DEPTH = 16  # directories below the fixed part of a pattern
 MAX_PREFETCHED = 4 << 20  # bytes of an object
 DISK_CHUNK = 1 << 16  # bytes to read at a time: for more than 128 kB, malloc calls the kernel each time
 S3_CHUNK = 1 << 20  # a request costs as much time as some of them
@@ -58,72 +57,52 @@ class File(NamedTuple):
     size: int  # bytes as stored
     modified: float  # seconds since the epoch
     version: object  # S3: the ETag; on disk: device and inode, which stay when a file is renamed
+    pattern: str = ""  # that matched it
 
 
 class ChangedFileError(OSError):
     """The file has another version than the one that was listed."""
 
 
-class Content(io.RawIOBase):
-    """The bytes of one version of a file, by absolute ranges; as a stream, from its start on.
+class Content:
+    """The bytes of one version of a file, by absolute ranges; `read` makes it a stream, from its start on.
 
-    `read` returns the bytes between two offsets. Ranges that were prefetched stay in memory, up to
-    `max_prefetched` bytes.
+    `fetch` returns the bytes between two offsets. What was prefetched stays in memory, up to `max_prefetched`
+    bytes; so does the last chunk that was fetched.
     """
 
     def __init__(
-        self, read: Callable[[int, int], bytes], size: int, chunk: int, max_prefetched: int = 0
+        self, fetch: Callable[[int, int], bytes], size: int, chunk: int, max_prefetched: int = 0
     ) -> None:
         self.size = size
-        self.chunk = chunk  # bytes to read at a time
-        self._read = read
+        self.chunk = chunk  # bytes to fetch at a time
+        self._fetch = fetch
         self._room = max_prefetched
-        self._blocks: list[tuple[int, bytes]] = []  # offsets and bytes
+        self._blocks: list[tuple[int, bytes]] = []  # offsets and bytes that were prefetched
+        self._last = (0, b"")
         self._offset = 0  # of the stream
 
     def at(self, offset: int, size: int) -> bytes:
         """Return at most `size` bytes from an offset; none at the end."""
-        end = min(offset + size, self.size)
-        for start, block in self._blocks:
+        for start, block in (self._last, *self._blocks):
             if start <= offset < start + len(block):
-                return block[offset - start : end - start]
-        return self._read(offset, end) if offset < end else b""
+                return block[offset - start : offset - start + size]
+        end = min(offset + max(size, self.chunk), self.size)
+        self._last = (offset, self._fetch(offset, end) if offset < end else b"")
+        return self._last[1][:size]
 
     def prefetch(self, start: int, end: int) -> None:
         """Fetch bytes that will be read, unless they are too many to stay in memory."""
         end = min(end, self.size)
         if start < end <= start + self._room:
             self._room -= end - start
-            self._blocks.append((start, self._read(start, end)))
+            self._blocks.append((start, self._fetch(start, end)))
 
-    def readable(self) -> bool:
-        """Return that the stream can be read."""
-        return True
-
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]  # any writable buffer
-        """Read on in the stream; return the number of bytes."""
-        found = self.at(self._offset, len(buffer))
-        buffer[: len(found)] = found
+    def read(self, size: int) -> bytes:
+        """Return the next bytes of the stream, at most `size`; none at the end."""
+        found = self.at(self._offset, size)
         self._offset += len(found)
-        return len(found)
-
-
-class DiskContent(Content):
-    """The bytes that a file had when it was opened."""
-
-    def __init__(self, path: str) -> None:
-        # Opening a pipe in the usual way waits for a writer.
-        file = io.FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
-        self._file = file
-        self.status = os.fstat(file.fileno())
-        super().__init__(
-            lambda start, end: os.pread(file.fileno(), end - start, start), self.status.st_size, DISK_CHUNK
-        )
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-        super().close()
+        return found
 
 
 class Disk:
@@ -167,8 +146,6 @@ class Disk:
                 try:
                     if not is_directory:
                         yield self.file(entry.path)
-                    elif len(names_below) > MAX_DEPTH:
-                        raise OSError(f"it is more than {MAX_DEPTH} directories deep")
                     elif len(above) < explicit or not is_link:
                         directories.append(names_below)
                 except OSError as error:
@@ -197,9 +174,14 @@ class Disk:
 
     def open(self, file: File) -> Content:
         """Open a file; ChangedFileError where another one has its path, or OSError."""
-        content = DiskContent(file.path)
-        if (content.status.st_dev, content.status.st_ino) != file.version:
-            content.close()
+        # Opening a pipe in the usual way waits for a writer.
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_NONBLOCK)
+        status = os.fstat(descriptor)
+        content = Content(
+            lambda start, end: os.pread(descriptor, end - start, start), status.st_size, DISK_CHUNK
+        )
+        weakref.finalize(content, os.close, descriptor)
+        if (status.st_dev, status.st_ino) != file.version:
             raise ChangedFileError("another file has its name")
         return content
 
@@ -315,7 +297,6 @@ class Found:
     """The files of some patterns, each once, and what could not be read."""
 
     files: dict[str, File] = field(default_factory=dict)  # by path
-    pattern_of: dict[str, str] = field(default_factory=dict)  # by path
     unreadable: Unreadable = field(default_factory=list)
 
 
@@ -341,7 +322,7 @@ class Files:
             dated = [pattern.replace(DATE, day) for day in self._days] if DATE in pattern else [pattern]
             try:
                 matched = chain.from_iterable(storage.files(path, names, unreadable) for path in dated)
-                files = {file.path: file for file in islice(matched, MAX_FILES)}
+                files = {file.path: file._replace(pattern=pattern) for file in islice(matched, MAX_FILES)}
                 if next(matched, None):
                     unreadable.append((pattern, f"more than {MAX_FILES} files; narrow the pattern"))
                 fixed = "/".join(takewhile(is_fixed, split(pattern.replace(DATE, "*"))))
@@ -349,14 +330,13 @@ class Files:
                     unreadable.append((fixed, NOT_THERE))
             except OSError as error:
                 unreadable.append((pattern, reason(error)))
-            found.files |= files
-            found.pattern_of = dict.fromkeys(files, pattern) | found.pattern_of
+            found.files = files | found.files
             found.unreadable += [problem for problem in unreadable if problem not in found.unreadable]
         seen: set[object] = set()
         for path in sorted(found.files):
             identity = path if is_in_s3(path) else found.files[path].version
             if identity in seen:
-                del found.files[path], found.pattern_of[path]
+                del found.files[path]
             seen.add(identity)
         return found
 
@@ -377,8 +357,7 @@ class Files:
         file = storage.file(path)
         if file.size > MAX_DOCUMENT:
             raise OSError(f"it has more than the {MAX_DOCUMENT:,} bytes that this reads")
-        with closing(storage.open(file)) as content:
-            return content.at(0, file.size)
+        return storage.open(file).at(0, file.size)
 
     def _storage(self, path: str) -> Disk | Buckets:
         return self._buckets if is_in_s3(path) else self._disk

@@ -470,13 +470,14 @@ def truth(made: Fleet, lines: Iterable[Line] | None = None, now: float = math.in
 
 
 def _distinct(lines: Iterable[Line]) -> list[Line]:
-    """Drop the repetitions of records that have a run and a number."""
+    """Drop the repetitions of records that have a run and a number, and of events of one time."""
     seen: set[tuple[object, ...]] = set()
     distinct: list[Line] = []
     for line in lines:
         record = line.record or {}
-        name = (record.get("run_id"), record.get("rank"), record.get("seq"))
-        if record.get("seq") is None or name not in seen:
+        name = (record.get("run_id", record.get("session_id")), record.get("rank"))
+        name += (record.get("seq", record.get("timestamp_ns")), record.get("event_type"))
+        if name[2] is None or name not in seen:
             seen.add(name)
             distinct.append(line)
     return distinct

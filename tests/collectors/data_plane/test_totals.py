@@ -123,5 +123,5 @@ def test_sums_larger_than_any_number_of_64_bits_stop_nothing(folder: Folder) -> 
     folder.write(
         *(operations(seq, 100, (1, most, 1.0)) for seq in range(5)), outstanding(5, 100, {"p": most})
     )
-    assert list(named(folder.points_at(), "bytes").values()) == [float(5 * most)]
+    assert list(named(folder.points_at(), "bytes").values()) == [5 * most]
     assert folder.ran[-1].report.dropped == {}

@@ -86,6 +86,7 @@ def test_ranks_and_devices_have_series_of_their_own(folder: Folder) -> None:
 def test_alerts_are_counted_by_second_and_type_over_all_segments(folder: Folder) -> None:
     kinds = ("warning", "warning", "peak", "critical", "error", "sample", "allocation", "collector_degraded")
     folder.write(*(event(99.5, kind=kind) for kind in kinds), event(98.5, kind="warning"))
+    folder.write(event(99.4, kind="warning"))
     folder.write(event(99.3, kind="warning", session_id="s2"), to="sink/segment-000002.jsonl")
     assert named(folder.points_at(), "alerts") == {
         ((*TAGS, "type:warning"), 100): 3,

@@ -284,7 +284,7 @@ def test_sums_of_a_backfill_are_not_sent_where_a_unit_was_lost(calls: Folder) ->
 
 def test_damage_is_counted_in_the_first_run_that_reads_it(folder: Folder) -> None:
     folder.write(xenna(0, 110, {"progress": 1.0, "odd": 5}), b"{", xenna(1, 100, {"progress": float("nan")}))
-    folder.write(xenna(2, 95, kind="data_plane"), xenna(3, 90, event="odd"))
+    folder.write(xenna(2, 95, kind="data_plane"), xenna(3, 90, event="odd"), modified=NOW - 1)
     first, second = folder.tick(), folder.tick(NOW + 900)
     assert first.report.dropped == {"unknown_metric": 1, "not_json": 1, "not_finite": 1, "not_a_record": 1}
     assert second.report.dropped == {}
