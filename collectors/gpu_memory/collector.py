@@ -79,10 +79,12 @@ class GpuMemoryGrammar(Grammar[tuple[Source, Measurement]]):
         self._by_job = context.settings.tag_job_id
         self._sources: dict[tuple[object, ...], Source] = {}
         self._shared = LastValues(context.settings.aggregate_interval)
-        # The windows of a backfill look at manifests once.
-        shared = {} if context.window.is_live else context.memory
-        sinks = shared.setdefault("sinks", Sinks(context.settings.paths, files))
-        assert isinstance(sinks, Sinks)  # noqa: S101  # nothing else is under that key in a backfill
+        # The windows of a backfill that share a listing look at manifests once.
+        sinks = context.memory.get("sinks")
+        if not isinstance(sinks, Sinks) or sinks.files is not files:
+            sinks = Sinks(context.settings.paths, files)
+        if not context.window.is_live:
+            context.memory["sinks"] = sinks
         self._sinks = sinks
 
     def parse(self, value: Json, path: str) -> tuple[Envelope, tuple[Source, Measurement]] | None:

@@ -15,8 +15,7 @@ from common.config.settings import Duration, named
 from common.metric import Combine, Metric, Series
 from common.records.collector import Grammar, Problem, RecordKind, RecordSettings, collector_over
 from common.records.envelope import Envelope, UnusableRecordError, envelope, text, timestamp
-from common.records.files import Files
-from common.records.names import unit
+from common.records.files import Files, unit
 from common.records.sums import Block, Key, LastValues, PointBuffer, SeriesKey
 from common.times import DAY
 from fleetgauge.records import Event, Json

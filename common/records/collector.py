@@ -11,7 +11,7 @@ import logging
 import math
 import reprlib
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -23,9 +23,8 @@ from common.config.settings import CollectorSettings, Duration, Texts
 from common.errors import ConfigurationError, FleetgaugeError
 from common.metric import Metric, Series
 from common.records.envelope import Envelope, UnusableRecordError, time_of
-from common.records.files import DATE, MAX_DISORDER, File, Files, Found, reason
+from common.records.files import DATE, MAX_DISORDER, File, Files, Found, is_in_s3, reason, shown, unit
 from common.records.ingest import ingest_metrics
-from common.records.names import is_in_s3, shown, unit
 from common.records.reader import BackfillReader, RecordLine, TimeOf, read
 from common.records.sums import PointBuffer
 from common.times import DAY, HOUR, iso, tick
@@ -227,8 +226,7 @@ class _Reading(Generic[S, B]):
             report.lose(shown(path), f"{why}; {check_paths}")
         points = PointBuffer()
         grammar = kind.grammar(context, files, points)
-        ours: Counter[str] = Counter()  # lines by pattern
-        others: Counter[str] = Counter()
+        ours, others = Counter[str](), Counter[str]()  # lines by pattern
         for file, lines in read(files, self._select(found), kind.time_of, backfill, window.until):
             try:
                 own, other = self._read(grammar, file, lines)
@@ -264,11 +262,9 @@ class _Reading(Generic[S, B]):
         window = self._context.window
         selected: list[tuple[File, float]] = []
         idle: dict[str, File] = {}
-        for file in sorted(found.files.values(), key=lambda file: (file.modified, file.path)):
-            name = unit(file.path)
-            watched = WATCHED_IN_S3 if is_in_s3(file.path) else WATCHED
-            if not file.size:
-                continue
+        with_lines = [file for file in found.files.values() if file.size]
+        for file in sorted(with_lines, key=lambda file: (file.modified, file.path)):
+            name, watched = unit(file.path), WATCHED_IN_S3 if is_in_s3(file.path) else WATCHED
             if not self._is_idle(file):
                 selected.append((file, min(self._since, self._last_sent(name) or window.earliest or 0)))
                 idle.pop(name, None)
@@ -362,27 +358,25 @@ class _Reading(Generic[S, B]):
         """Return whether a line with a time counts in this run."""
         return self._context.window.since <= time < self._context.window.until
 
-    def _drop(self, path: str, time: float, bad_lines: Iterable[BadLine]) -> int:
+    def _drop(self, path: str, time: float, bad_lines: Collection[BadLine]) -> int:
         """Count what cannot be used of lines, in the run whose window has their time; return how many."""
-        number, report = 0, self._context.report
-        for start, (why, key, value) in bad_lines if self._is_new(time) else ():
-            number += 1
+        if not self._is_new(time):
+            return 0
+        report = self._context.report
+        for start, (why, key, value) in bad_lines:
             location = f"{shown(path)}@{start}" + (f": {key} is {reprlib.repr(value)}" if key else "")
             if report.dropped[why] < MAX_TRACED:
                 level = logging.WARNING if why == "unusable_record" else logging.DEBUG
                 log.log(level, "dropped %s: %s", location, why)
             report.drop(why, 1, location)
-        return number
+        return len(bad_lines)
 
     def _report_late(self, path: str, times: Sequence[float]) -> None:
         """Name the records of a file that this run cannot send any more, with the command that sends them."""
-        since, until = iso(int(min(times))), iso(int(max(times)) + 1)
-        self._context.report.lose(
-            shown(path),
-            f"{len(times)} records were written too late; to send them: run_collector.py "
-            f"{self._kind.name} --since {since} --until {until} --push --yes",
-            "late",
-        )
+        span = f"--since {iso(int(min(times)))} --until {iso(int(max(times)) + 1)}"
+        command = f"run_collector.py {self._kind.name} {span} --push --yes"
+        why = f"{len(times)} records were written too late; to send them: {command}"
+        self._context.report.lose(shown(path), why, "late")
 
     def _remember(self, found: Found) -> None:
         """Store the newest record of each unit that was sent.
@@ -449,8 +443,7 @@ def _check(kind: RecordKind[S, B], context: Context[S]) -> Iterator[str | Fleetg
     """Yield how many files each path matches, and the newest; an error for each that cannot be read."""
     found = _list(kind, context).found
     for path, why in found.unreadable:
-        name = f"FLEETGAUGE_{kind.name.upper()}_PATHS"
-        yield ConfigurationError(f"{name}: cannot read {shown(path)}: {why}")
+        yield ConfigurationError(f"FLEETGAUGE_{kind.name.upper()}_PATHS: cannot read {shown(path)}: {why}")
     for pattern in context.settings.paths:
         matched = [file for file in found.files.values() if file.pattern == pattern]
         newest = max(matched, key=lambda file: file.modified, default=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from fleetgauge.records import SCHEMA_VERSION, Event, Json
 
@@ -13,8 +13,6 @@ MAX_TEXT = 200
 MAX_RANK = 20  # characters
 
 _EVENTS = {str(event): event for event in Event}
-_NESTED = (list, dict)
-_NUMBERS = (int, float)
 
 
 class UnusableRecordError(Exception):  # it is counted, never reported
@@ -58,7 +56,7 @@ def envelope(value: Json, kind: str) -> Envelope | None:
         raise UnusableRecordError("not_a_record", "seq", seq)
     if not isinstance(event, str) or event not in _EVENTS:
         raise UnusableRecordError("not_a_record", "event", event)
-    if isinstance(rank, _NESTED):
+    if isinstance(rank, (list, dict)):
         raise UnusableRecordError("not_a_record", "rank", rank)
     rank = "" if rank is None else str(rank)[:MAX_RANK]
     writer = f"{run}/{rank}" if rank else run
@@ -89,9 +87,4 @@ def time_of(value: Json) -> float | None:
             stamp = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             return None
-    return float(stamp) if type(stamp) in _NUMBERS and 0 < stamp < MAX_TIME else None  # NaN is not
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value is a number, finite or not; booleans are not."""
-    return type(value) in _NUMBERS
+    return float(stamp) if type(stamp) in (int, float) and 0 < stamp < MAX_TIME else None  # NaN is not

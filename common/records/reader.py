@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from common.records.files import MAX_DISORDER, ChangedFileError, Content, File, Files
-from common.records.names import COMPRESSED, is_in_s3
+from common.records.files import COMPRESSED, MAX_DISORDER, ChangedFileError, Content, File, Files, is_in_s3
 from fleetgauge.records import MAX_LINE_BYTES, Json
 
 MAX_OPEN_OBJECTS = 8  # objects in S3 that are requested at once
@@ -71,7 +70,7 @@ def read(
     """
 
     def open_lines(file: File, since: float) -> Iterator[RecordLine]:
-        content = files.open(file)  # it is closed when its lines are
+        content = files.storage(file.path).open(file)  # it is closed when its lines are
         if backfill is not None:
             return backfill.lines(file, content, since, until, time_of, sizes)
         return _lines(_pieces_since(file, content, since, time_of, sizes), sizes)
@@ -82,7 +81,7 @@ def read(
             try:
                 return open_lines(file, since)
             except (ChangedFileError, FileNotFoundError):
-                return open_lines(files.current(file), since)
+                return open_lines(files.storage(file.path).current(file), since)
         except OSError as error:
             return _raise(error)
 
@@ -131,9 +130,8 @@ def _search(content: Content, since: float, time_of: TimeOf, sizes: Sizes) -> in
         low = max(0, high - step)
         content.prefetch(low, high)
         if low == 0 or is_older(low):
-            break
+            return low
         high, step = low, 2 * step
-    return low
 
 
 def _latest_time(content: Content, offset: int, time_of: TimeOf, sizes: Sizes) -> float | None:

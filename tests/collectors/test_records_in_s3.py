@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from moto.s3.models import s3_backends
 from common.collector import Network
 from common.config.settings import CoreSettings
 from common.config.sources import ConfigurationFile, load
+from support.bucket import Bucket
 from support.record_fleets import BEGIN, Disk, Shape, fleet
 from support.record_runs import HOUR, Runs, differences
 from support.record_scenarios import ticks_over
@@ -63,3 +65,17 @@ def test_objects_give_the_points_of_files(
     backfills = [runs.backfill(BEGIN, until, until + HOUR) for runs in (in_s3, on_disk)]
     assert backfills[0]
     assert differences(*backfills) == []
+
+
+def test_an_object_of_bad_lines_is_lost_and_runs_are_not_known(aws: Aws, tmp_path: Path) -> None:
+    bucket = Bucket(aws)
+    bucket.put("run/a.jsonl", b"{\n" * 50)
+    bucket.put("run/b.jsonl.gz", b"no gzip")
+    runs = Runs("xenna", tmp_path, {"paths": bucket.path("run/")}, network=bucket.network)
+    for now in (int(time.time()) + 5, int(time.time()) + 5 * HOUR):  # then they are idle
+        ran = runs.run(now)
+        assert sorted(one.partition(": ")[0] for one in ran.report.lost) == [
+            bucket.path("run/a.jsonl"),
+            bucket.path("run/b.jsonl.gz"),
+        ]
+        assert "xenna.runs.active" not in {name for name, *_ in ran.sent}

@@ -349,6 +349,60 @@ def test_a_path_where_every_record_is_of_another_kind_is_lost(kind: str, tmp_pat
     assert ran.report.dropped == {}
 
 
+BAD = {
+    "damaged": b"{",
+    "another version": xenna(9, 100, schema_version=2),
+    "without a time": xenna(9, 100, timestamp=None),
+    "in the future": xenna(9, -5000),
+}
+LATER = NOW + 900  # the run after the one at NOW
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+@pytest.mark.parametrize("good", [(), (xenna(0, 1100), xenna(1, 1090))], ids=["no record", "older records"])
+def test_a_file_whose_last_lines_are_all_bad_is_lost_and_not_present(
+    tmp_path: Path, good: tuple[dict[str, Any], ...], bad: bytes | dict[str, Any], compressed: bool
+) -> None:
+    folder = Folder("xenna", tmp_path)
+    folder.write(xenna(0, 100, run_id="r2", run_hash="b"), b"{", xenna(1, 90, run_id="r2", run_hash="b"))
+    path = folder.write(*good, *[bad] * 20, to="bad.jsonl")
+    if compressed:
+        Path(f"{path}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        os.utime(f"{path}.gz", (NOW, NOW))
+        path.unlink()
+    for now in (NOW, LATER, NOW + 6 * 3600):  # the last time it is idle
+        ran = folder.tick(now)
+        [lost] = ran.report.lost
+        assert lost.startswith(f"{path}")
+        assert "its last 20 lines cannot be used" in lost or now > LATER
+        points = folder.short(ran.sent)
+        assert named(points, "runs.active") == {}
+        assert [tags for tags, _ in named(points, "run.last_record_age_seconds")] == [
+            ("pipeline_kind:curate", "run_hash:b")
+        ]
+    assert folder.ran[0].sent["xenna.ingest.bad_records", (), None, NOW] == 21
+    assert len(named(folder.short(folder.ran[0].sent), "pipeline.progress")) == 2 + len(good)
+
+
+def test_bad_lines_among_good_ones_cost_only_themselves(folder: Folder) -> None:
+    folder.write(*[b"{"] * 9, xenna(0, 100), *[b"{"] * 9, xenna(1, 90), *[b"{"] * 9, modified=NOW - 70)
+    ran = folder.tick()
+    assert (ran.report.lost, ran.report.dropped) == ([], {"not_json": 27})
+    assert ran.sent["xenna.runs.active", (), None, NOW] == 1
+    folder.write(b"[]", modified=NOW + 300)  # counted although no record of this window precedes it
+    assert folder.tick(LATER).report.dropped["not_an_object"] == 1
+
+
+@each_kind
+def test_a_backfill_loses_a_file_of_bad_lines_once(kind: str, tmp_path: Path) -> None:
+    folder = Folder(kind, tmp_path)
+    folder.write(MAKERS[kind]("w", 5, NOW - 5000), to="a/segment-000001.jsonl", modified=NOW - 5000)
+    lost = folder.write(*[b"{"] * 5, to="b/segment-000001.jsonl", modified=NOW - 100)
+    folder.backfill(NOW - 7200, NOW, NOW + 3600)
+    assert [one.partition(": ")[0] for ran in folder.ran for one in ran.report.lost] == [str(lost)]
+
+
 def test_a_file_that_has_no_record_of_the_window_is_no_loss(folder: Folder) -> None:
     folder.write(xenna(0, 7200))
     assert folder.tick().report.lost == []

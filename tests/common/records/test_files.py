@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 
 from common.collector import Network
-from common.records.files import MAX_DOCUMENT, NOT_THERE, ChangedFileError, Files, Found, reason
-from common.records.names import former_names, shown, unit
+from common.records.files import (
+    MAX_DOCUMENT,
+    NOT_THERE,
+    ChangedFileError,
+    Files,
+    Found,
+    former_names,
+    reason,
+    shown,
+    unit,
+)
 
 NOW = 2_000_000_000
 
@@ -188,8 +197,8 @@ def test_more_files_than_the_limit_are_reported_and_the_first_are_found(
 
 def test_file_that_was_renamed_replaced_or_deleted_is_noticed(tmp_path: Path) -> None:
     make(tmp_path, "a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl", content=b"line\n")
-    storage = files()
-    first = {path[-7]: file for path, file in storage.find([str(tmp_path)]).files.items()}
+    storage = files().storage(str(tmp_path))
+    first = {path[-7]: file for path, file in files().find([str(tmp_path)]).files.items()}
     (tmp_path / "a.jsonl").rename(tmp_path / "a.jsonl.1")
     make(tmp_path, "a.jsonl", "new")
     (tmp_path / "b.jsonl").unlink()
