@@ -76,51 +76,36 @@ def counted_bytes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 # Lines
 
 
-def test_lines_have_offsets_values_and_damage(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(
-        b'{"t":1}\n\n{"t":\n{"t":"\xff"}\n[1]\n \r\n\0\0{"t":2}\n{"x":"'
-        + b"x" * 150
-        + b'"}\n\0\0\0\n{"t":3}\n'
-    )
-    assert lines_of(path) == [
-        (0, {"t": 1}, None),
-        (9, None, "not_json"),
-        (15, None, "not_utf8"),
-        (25, None, "not_an_object"),
-        (32, None, "nul_hole"),
-        (32, {"t": 2}, None),
-        (42, None, "too_long"),
-        (201, None, "nul_hole"),
-        (205, {"t": 3}, None),
-    ]
-
-
-def test_byte_order_mark_is_ignored_at_the_start_only(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'\xef\xbb\xbf{"t":1}\n\xef\xbb\xbf{"t":2}\n')
-    assert lines_of(path) == [(0, {"t": 1}, None), (11, None, "not_json")]
-
-
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("content", "expected"),
     [
-        (b'{"t": NaN, "b": -Infinity}', "{'t': nan, 'b': -inf}"),
-        (b'{"t": "\\ud800", "b": NaN}', "None"),
-        (b'{"t": 1' + b"0" * 5000 + b"}", "None"),
+        (
+            b'{"t":1}\n\n{"t":\n{"t":"\xff"}\n[1]\n \r\n\0\0{"t":2}\n\0\0\0\n{"t":3}\n',
+            [
+                (0, {"t": 1}, None),
+                (9, None, "not_json"),
+                (15, None, "not_utf8"),
+                (25, None, "not_an_object"),
+                (32, None, "nul_hole"),
+                (32, {"t": 2}, None),
+                (42, None, "nul_hole"),
+                (46, {"t": 3}, None),
+            ],
+        ),
+        # A byte-order mark is ignored at the start only.
+        (b'\xef\xbb\xbf{"t":1}\n\xef\xbb\xbf{"t":2}\n', [(0, {"t": 1}, None), (11, None, "not_json")]),
+        (b'{"t": -Infinity}\n', [(0, {"t": -math.inf}, None)]),
+        (b'{"t": "\\ud800", "b": NaN}\n', [(0, None, "not_json")]),
+        (b'{"t": 1' + b"0" * 5000 + b"}\n", [(0, None, "not_json")]),
+        (b"[" * 100_000 + b"\n" + record(1), [(0, None, "not_json"), (100_001, {"t": 1}, None)]),
+        (b"x" * 1_000_001 + b"\n" + record(1), [(0, None, "too_long"), (1_000_002, {"t": 1}, None)]),
     ],
 )
-def test_numbers_that_are_not_finite_do_not_cost_the_line(tmp_path: Path, text: bytes, expected: str) -> None:
-    (tmp_path / "a.jsonl").write_bytes(text + b"\n")
-    [(_, value, damage)] = lines_of(tmp_path / "a.jsonl", sizes=Sizes())
-    assert str(value) == expected
-    assert (damage is None) == (value is not None)
-
-
-def test_deep_nesting_costs_the_line(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b"[" * 100_000 + b"\n" + record(1))
-    assert lines_of(path, sizes=Sizes()) == [(0, None, "not_json"), (100_001, {"t": 1}, None)]
+def test_lines_have_offsets_and_values_or_damage(
+    tmp_path: Path, content: bytes, expected: list[RecordLine]
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(content)
+    assert lines_of(tmp_path / "a.jsonl", sizes=Sizes()) == expected
 
 
 @pytest.mark.parametrize("filler", [b"x", b"\0"])
@@ -250,17 +235,23 @@ def test_end_of_a_large_file_costs_little_more_than_that_alone(
     assert sum(sizes) < 2.5 * 100 * (window + 600)  # bytes of the window
 
 
-def test_line_at_the_edge_of_the_window_is_read(tmp_path: Path) -> None:
-    path, sizes = tmp_path / "a.jsonl", Sizes(block=20, probe=30, chunk=30)
-    path.write_bytes(record(1000) + record(400) * 100)
-    assert times(lines_of(path, 1000, sizes))[0] == 1000
-    assert times(lines_of(path, 1000.5, sizes))[0] == 400
-
-
-def test_lines_without_a_time_say_nothing_about_where_to_begin(tmp_path: Path) -> None:
-    path, sizes = tmp_path / "a.jsonl", Sizes(block=64, probe=20, chunk=64, line=150)
-    path.write_bytes(record(5000) + b'{"no":"time"}\n' * 100)
-    assert times(lines_of(path, 5000, sizes)) == [5000]
+@pytest.mark.parametrize(
+    ("content", "since", "first"),
+    [
+        (record(1000) + record(400) * 100, 1000, 1000),
+        (record(1000) + record(400) * 100, 1000.5, 400),
+        (record(5000) + b'{"no":"time"}\n' * 100, 5000, 5000),  # no time says nothing about where to begin
+        (record(5000) + record(10**9) + record(5001) * 30, 5000, 5000),  # a late one ends nothing
+    ],
+)
+def test_reading_begins_where_no_earlier_line_can_be_of_the_window(
+    tmp_path: Path, content: bytes, since: float, first: int
+) -> None:
+    path, sizes = tmp_path / "a.jsonl", Sizes(block=20, probe=30, chunk=30, line=150)
+    path.write_bytes(content)
+    found = lines_of(path, since, sizes)
+    assert times(found)[0] == first
+    assert found[-1] == lines_of(path)[-1]
 
 
 def test_lines_longer_than_a_probe_do_not_make_all_be_read(tmp_path: Path) -> None:
@@ -271,36 +262,22 @@ def test_lines_longer_than_a_probe_do_not_make_all_be_read(tmp_path: Path) -> No
     assert len(found) < 1500
 
 
-def test_late_timestamp_ends_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(record(5000) + record(10**9) + record(5001) * 30)
-    assert len(times(lines_of(path, 5000))) == 32
-
-
 # Compressed files
 
 
 @suffixes
-def test_several_members_are_one_file(
+def test_compressed_file_has_several_members_and_may_be_unfinished(
     tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
 ) -> None:
     path = tmp_path / f"a.jsonl.1{suffix}"
     path.write_bytes(compress(record(1) + b'{"t"') + compress(b":2}\n") + compress(record(3)))
     assert times(lines_of(path)) == [1, 2, 3]
-
-
-@suffixes
-def test_compressed_file_being_written_is_read_as_far_as_it_goes(
-    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
-) -> None:
     noise = Random(5)
-    content = b"".join(record(number, x=noise.randbytes(60).hex()) for number in range(5000))
-    path = tmp_path / f"a.jsonl{suffix}"
-    path.write_bytes(compress(content)[: len(compress(content)) // 2])
+    content = compress(b"".join(record(number, x=noise.randbytes(60).hex()) for number in range(5000)))
+    path.write_bytes(content[: len(content) // 2])
     found = lines_of(path, sizes=Sizes())
     assert times(found) == list(range(len(found)))
     assert 1000 < len(found) < 4000
-    assert {damage for _, _, damage in found} == {None}
 
 
 @suffixes
