@@ -31,6 +31,7 @@ from support.record_fleets import (
 )
 from support.record_model import PRESENT
 from support.record_runs import Runs, differences
+from support.record_truth import truth
 
 DATA = Path(__file__).parents[1] / "data"
 EXPECTED = DATA / "records_expected"
@@ -142,6 +143,33 @@ def test_a_backfill_leaves_the_recorded_points(sample: Sample, tmp_path: Path) -
     expected = compared(sample, sample.expected, present=False)
     assert differences(compared(sample, points, present=False), expected) == []
     assert [ran.report.lost for ran in runs.ran if ran.report.lost] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("xenna", {}),
+        ("xenna", {"stage_run_hash": "false"}),
+        ("xenna", {"stage_run_hash": "false", "aggregate_interval": "300"}),
+        ("gpu_memory", {}),
+        ("gpu_memory", {"tag_job_id": "false"}),
+        ("data_plane", {}),
+        ("data_plane", {"tag_job": "false"}),
+        ("data_plane", {"tag_rank": "false"}),
+        ("data_plane", {"tag_partition_id": "false"}),
+        ("data_plane", {"tag_job": "false", "tag_rank": "false", "tag_partition_id": "false"}),
+    ],
+    ids=repr,
+)
+def test_a_backfill_of_a_fleet_leaves_what_its_records_amount_to(
+    kind: str, settings: dict[str, str], tmp_path: Path
+) -> None:
+    shape = Shape(seconds=2000, writers=8, intervals=(20, 45), rivals=True, repeats=0.05)
+    made = fleet(kind, 5, shape, **settings)
+    Disk(made, tmp_path).advance(made.last)
+    points = Runs(kind, tmp_path, settings).backfill(BEGIN, BEGIN + 2 * 3600, now=BEGIN + DAY)
+    found = truth(made)
+    assert differences(points, found.gauges | found.sums) == []
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import gzip
 import json
 import logging
 import os
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -74,21 +73,6 @@ def test_windows_of_runs_follow_each_other_whatever_their_delay(
     assert [one.until for one in windows[:-1]] == [one.since for one in windows[1:]]
 
 
-@given(steps, settles, widths, st.lists(st.integers(1, 7200), min_size=2, max_size=8))
-def test_with_state_runs_that_were_left_out_cost_only_what_is_too_old(
-    step: int, settle: int, width: int, gaps: list[int]
-) -> None:
-    now, sent_until = NOW, None
-    for gap in gaps:
-        now += gap
-        earliest = now + TIMEOUT - 3600
-        window = window_of(now, step, sent_until, earliest, settle, width)
-        if sent_until is not None:
-            assert window.since == sent_until or 0 <= window.since - earliest < width
-        assert window.until > now - settle - width or sent_until is None
-        sent_until = window.until
-
-
 def test_a_time_in_the_future_is_as_good_as_none() -> None:
     without = window_of(NOW, 900, None, NOW - 3000, 60, 60)
     assert window_of(NOW, 900, NOW + 1, NOW - 3000, 60, 60) == without
@@ -139,15 +123,6 @@ def test_without_state_a_run_that_is_repeated_sends_the_same(tmp_path: Path) -> 
 
 
 # Late data
-
-
-def test_one_missed_run_and_records_up_to_a_step_late_cost_no_gauge(tmp_path: Path) -> None:
-    folder = Folder("xenna", tmp_path, store=False)
-    folder.write(xenna(0, 700), xenna(1, 100))
-    folder.tick(NOW - 900)
-    assert set(progress(folder, NOW + 900)) == {700, 100}
-    folder.write(xenna(2, 90))
-    assert set(progress(folder, NOW + 900)) == {700, 100, 90}
 
 
 def test_a_silent_file_that_goes_on_is_sent_from_where_it_stopped(folder: Folder) -> None:
@@ -403,11 +378,6 @@ def test_a_backfill_loses_a_file_of_bad_lines_once(kind: str, tmp_path: Path) ->
     assert [one.partition(": ")[0] for ran in folder.ran for one in ran.report.lost] == [str(lost)]
 
 
-def test_a_file_that_has_no_record_of_the_window_is_no_loss(folder: Folder) -> None:
-    folder.write(xenna(0, 7200))
-    assert folder.tick().report.lost == []
-
-
 @each_kind
 def test_a_compressed_copy_of_a_file_changes_no_point(kind: str, tmp_path: Path) -> None:
     folders = [Folder(kind, tmp_path / name) for name in ("single", "copied")]
@@ -459,22 +429,7 @@ def test_the_check_says_how_many_files_there_are_and_the_newest(kind: str, tmp_p
     assert folder.check() == [f"{tmp_path}: 2 files; the newest is {newest}"]
 
 
-def test_a_run_over_an_empty_directory_is_no_loss(folder: Folder) -> None:
-    ran = folder.tick()
-    assert ran.report.lost == []
-    assert ran.sent["xenna.ingest.files", (), None, NOW] == 0
-
-
 # A backfill
-
-
-def test_windows_of_a_backfill_follow_each_other(folder: Folder) -> None:
-    folder.write(*(xenna(number, ago) for number, ago in enumerate(range(9000, 0, -600))))
-    folder.backfill(NOW - 9000, NOW, NOW)
-    windows = [ran.window for ran in folder.ran]
-    assert all(before.until == after.since for before, after in pairwise(windows))
-    sent = [at for ran in folder.ran for name, _, _, at in ran.sent if name == "xenna.pipeline.progress"]
-    assert sent == [NOW - ago for ago in range(9000, 0, -600)]
 
 
 def test_events_of_gpu_memory_are_read_by_their_own_time(tmp_path: Path) -> None:
