@@ -286,8 +286,7 @@ class _Reading(Generic[S, B]):
         time = newest = 0.0  # of records; `time` of the last one that was read
         ours = others = records = bad_records = other_kind = 0
         bad_lines: deque[BadLine] = deque(maxlen=MAX_BAD_LINES)  # since that record
-        problems: list[Problem] = []
-        late: list[float] = []
+        problems, late = list[Problem](), list[float]()
         last: dict[str, tuple[Envelope, B]] = {}  # by writer
         watches, time_of = self._kind.watches, self._kind.time_of
         needed_from = math.inf if self._is_idle(file) else min(since, last_sent)
@@ -333,7 +332,9 @@ class _Reading(Generic[S, B]):
                 bad_lines.append((start, (error.reason, error.key, error.value)))
             except Exception as error:  # whatever a line raises costs that line
                 bad_lines.append((start, ("unusable_record", type(error).__name__, str(error))))
-        if bad_lines and time < file.modified - MAX_DISORDER:  # they are not just some lines among others
+        # Bad lines among records cost only themselves, also where all of them were written late.
+        no_record_since = min(file.modified - MAX_DISORDER, new_since if window.is_live else until)
+        if bad_lines and time < no_record_since and (watches or self._is_new(undated)):
             why = f"its last {len(bad_lines)} lines cannot be used: {bad_lines[-1][1][0]}"
             self._context.report.lose(shown(path), why, "damaged")
         else:
