@@ -369,6 +369,13 @@ def test_bad_lines_among_good_ones_cost_only_themselves(folder: Folder) -> None:
     assert folder.tick(LATER).report.dropped["not_an_object"] == 1
 
 
+def test_a_bad_last_line_of_an_idle_file_costs_only_itself(folder: Folder) -> None:
+    folder.write(xenna(0, 5000), xenna(1, 4990), xenna(2, 4980, schema_version=2), modified=NOW - 4980)
+    ran = folder.tick()
+    assert ran.report.lost == []
+    assert ran.sent["xenna.run.last_record_age_seconds", RUN, None, NOW] == 4990
+
+
 @each_kind
 def test_a_backfill_loses_a_file_of_bad_lines_once(kind: str, tmp_path: Path) -> None:
     folder = Folder(kind, tmp_path)
