@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from operator import add
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -14,11 +13,10 @@ from collectors.data_plane import metrics
 from common.collector import Context
 from common.config.settings import named
 from common.metric import Series
-from common.records.collector import Problem, RecordKind, RecordSettings, collector_over
+from common.records.collector import Grammar, Problem, RecordKind, RecordSettings, collector_over
 from common.records.envelope import MAX_NUMBER, Envelope, UnusableRecordError, envelope, text
 from common.records.files import Files
 from common.records.sums import Block, Key, PointBuffer, SeriesKey
-from common.window import Window
 from fleetgauge.data_plane import BUCKET_ENDS_MS
 from fleetgauge.data_plane.operation_totals import percentiles
 from fleetgauge.records import Json
@@ -26,8 +24,6 @@ from fleetgauge.records import Json
 NAME = "data_plane"
 
 _BUCKETS = {str(index): index for index in range(len(BUCKET_ENDS_MS) + 1)}
-_NUMBERS = {int, float}
-_INTEGERS = {int}
 
 
 class DataPlaneSettings(RecordSettings):
@@ -48,11 +44,13 @@ class DataPlaneSettings(RecordSettings):
 
 
 class Calls(NamedTuple):
-    """How many calls succeeded, failed and timed out; of those that succeeded also what they moved and took.
+    """Calls of one operation on one partition: how many succeeded, failed and timed out.
 
-    Times are in milliseconds; `buckets` counts calls by the index of their time in the histogram.
+    Of those that succeeded also what they moved and took. Times are in milliseconds; `buckets` counts calls
+    by the index of their time in the histogram.
     """
 
+    tags: Key
     succeeded: int
     errors: int
     timeouts: int
@@ -61,32 +59,27 @@ class Calls(NamedTuple):
     total_time: float
     shortest: float
     longest: float
-    buckets: Mapping[int, int]
+    buckets: Mapping[str, int]
 
     def plus(self, other: Calls) -> Calls:
         """Return both together."""
         timed = [calls for calls in (self, other) if calls.succeeded]
         low = min((calls.shortest for calls in timed), default=0.0)
         high = max((calls.longest for calls in timed), default=0.0)
-        buckets = dict(self.buckets)
-        for index, number in other.buckets.items():
-            buckets[index] = buckets.get(index, 0) + number
-        return Calls._make((*map(add, self[:6], other[:6]), low, high, buckets))
+        buckets = Counter(self.buckets)
+        buckets.update(other.buckets)
+        return Calls._make((self.tags, *map(add, self[1:7], other[1:7]), low, high, buckets))
 
     def times(self) -> list[float]:
         """Return the mean, the percentiles and the longest time of calls that succeeded."""
-        low, high, buckets = self.shortest, self.longest, sorted(self.buckets.items())
+        low, high, count = self.shortest, self.longest, self.succeeded
+        buckets = sorted([(_BUCKETS[index], number) for index, number in self.buckets.items()])
         # Rounded, because the order in which files are read must not show in the last digit.
-        mean = round(self.total_time / self.succeeded, 9)
-        return [mean, *percentiles(metrics.PERCENTS, self.succeeded, low, high, buckets), high]
-
-
-class OperationCalls(NamedTuple):
-    """Calls of one operation on one partition."""
-
-    op: str
-    partition_id: str
-    calls: Calls
+        return [
+            round(self.total_time / count, 9),
+            *percentiles(metrics.PERCENTS, count, low, high, buckets),
+            high,
+        ]
 
 
 class ClientState(NamedTuple):
@@ -100,27 +93,30 @@ class ClientState(NamedTuple):
     doubts: tuple[int, ...]
 
 
-class DataPlaneGrammar:
+class DataPlaneGrammar(Grammar[Calls | ClientState]):
     """What the lines of one run of the collector mean."""
 
     def __init__(self, context: Context[DataPlaneSettings], files: Files, points: PointBuffer) -> None:  # noqa: ARG002
         self._points = points
         self._settings = context.settings
         self._width = context.settings.width
-        self._tags: dict[tuple[str, ...], Key] = {}
-        self._calls: dict[Key, dict[int, Calls]] = {}  # by tags, and by the start of the bucket
+        self._tags: dict[tuple[object, ...], Key] = {}  # of calls, by what a record says
+        self._calls: defaultdict[Key, dict[int, Calls]] = defaultdict(dict)  # by tags and start of the bucket
         self._blocks: dict[tuple[str, tuple[Key, ...]], Block] = {}
 
-    def parse(self, value: Json, path: str) -> tuple[Envelope, OperationCalls | ClientState] | None:  # noqa: ARG002
+    def parse(self, value: Json, path: str) -> tuple[Envelope, Calls | ClientState] | None:  # noqa: ARG002
         """Return the record that an object is, None for another kind's; UnusableRecordError otherwise."""
         known = envelope(value, NAME)
         if known is None:
             return None
         if "op" in value:
-            op = text(value, "op")
-            if not op:
-                raise UnusableRecordError("bad_body", "op", value["op"])
-            return known, OperationCalls(op, text(value, "partition_id"), _calls(value))
+            name = (known.job, value["op"], value.get("partition_id"), known.rank)
+            tags = self._tags.get(name)
+            if tags is None:
+                if not name[1]:
+                    raise UnusableRecordError("bad_body", "op", name[1])
+                tags = self._tags[name] = self._tags_of(known, text(value, "op"), text(value, "partition_id"))
+            return known, _calls(value, tags)
         outstanding, doubts = None, tuple[int, ...]()
         if "bytes_outstanding" in value or "interval_s" not in value:  # or it has no client
             by_partition = value.get("bytes_outstanding")
@@ -134,17 +130,16 @@ class DataPlaneGrammar:
             doubts = (natural(value, "foreign_clears"), natural(value, "keys_overflowed"))
         return known, ClientState(outstanding, doubts)
 
-    def add(
-        self, envelope: Envelope, body: OperationCalls | ClientState, new: bool, problems: list[Problem]
-    ) -> bool:
+    def add(self, envelope: Envelope, body: Calls | ClientState, new: bool, problems: list[Problem]) -> bool:
         """Add operations to their bucket, and what a client has outstanding where it knows all of it."""
         del problems  # a record that is usable is so completely
         start = int(envelope.timestamp) // self._width * self._width
-        if isinstance(body, OperationCalls):
+        if isinstance(body, Calls):
             if new:
-                buckets = self._calls.setdefault(self._tags_of(envelope, body.op, body.partition_id), {})
-                before = buckets.get(start)
-                buckets[start] = before.plus(body.calls) if before else body.calls
+                buckets = self._calls[body.tags]
+                before = buckets.setdefault(start, body)
+                if before is not body:
+                    buckets[start] = before.plus(body)
             return True
         if body.outstanding and self._settings.tag_job:  # over jobs it does not add up
             self._add_outstanding(envelope, *body.outstanding)
@@ -155,17 +150,12 @@ class DataPlaneGrammar:
 
     def _tags_of(self, envelope: Envelope, op: str = "", partition_id: str = "") -> Key:
         """Return the tags of a record's points; what differs only in one that is off is added up."""
-        named = (envelope.job, op, partition_id, envelope.rank)
-        tags = self._tags.get(named)
-        if tags is None:
-            settings = self._settings
-            switches = (settings.tag_job, True, settings.tag_partition_id, settings.tag_rank)
-            tags = self._tags[named] = tuple(
-                f"{name}:{value}"
-                for name, value, is_on in zip(metrics.OPERATION_TAGS, named, switches, strict=True)
-                if value and is_on
-            )
-        return tags
+        settings = self._settings
+        switches = (settings.tag_job, True, settings.tag_partition_id, settings.tag_rank)
+        named = zip(
+            metrics.OPERATION_TAGS, (envelope.job, op, partition_id, envelope.rank), switches, strict=True
+        )
+        return tuple(f"{name}:{value}" for name, value, is_on in named if value and is_on)
 
     def _add_outstanding(
         self, envelope: Envelope, peak: int, keys: int, by_partition: Mapping[str, int]
@@ -184,50 +174,50 @@ class DataPlaneGrammar:
             self._blocks[name] = self._points.block(series, envelope.writer)
         self._blocks[name].add(envelope.timestamp, (peak, keys, *n_bytes.values()))
 
-    def sums(self, window: Window) -> Iterator[Series]:  # noqa: ARG002
+    def sums(self) -> Iterator[Series]:
         """Yield the operations of each series. Times of nothing are absent; counts of nothing are 0."""
         for tags, buckets in self._calls.items():
             starts = sorted(buckets)
             calls = [buckets[start] for start in starts]
-            for metric, values in zip(metrics.COUNTED, zip(*calls, strict=True), strict=False):
-                yield Series(metric, tags, None, starts, array("d", values))
+            _, *columns = zip(*calls, strict=True)
+            for metric, values in zip(metrics.COUNTED, columns, strict=False):
+                yield Series(metric, tags, None, starts, values)
             timed = [start for start in starts if buckets[start].succeeded]
             rows = [buckets[start].times() for start in timed]
             for metric, values in zip(metrics.TIMED, zip(*rows, strict=True), strict=bool(timed)):
-                yield Series(metric, tags, None, timed, array("d", values))
-
-    def present(self, records: object, *, complete: bool) -> Iterator[Series]:  # noqa: ARG002
-        """Yield nothing: clients say nothing of the present."""
-        yield from ()
+                yield Series(metric, tags, None, timed, values)
 
 
-def _calls(value: Json) -> Calls:
+def _calls(value: Mapping[str, Any], tags: Key) -> Calls:  # Any: parsed JSON
     """Return the calls that a record counts; numbers that contradict each other are refused."""
-    count, keys, n_bytes = natural(value, "count"), natural(value, "keys"), natural(value, "bytes")
-    wall_ms, status = value.get("wall_ms"), value.get("status")
     try:
-        total, low, high = wall_ms["sum"], wall_ms["min"], wall_ms["max"]  # type: ignore[index]
-        buckets: dict[str, int] = wall_ms["buckets"]  # type: ignore[index]
+        count, keys, n_bytes, wall_ms = value["count"], value["keys"], value["bytes"], value["wall_ms"]
+        total, low, high = wall_ms["sum"], wall_ms["min"], wall_ms["max"]
+        buckets: dict[str, int] = wall_ms["buckets"]
         numbers = buckets.values()
+        # What is no number raises TypeError, and no comparison with NaN is true.
         good = (
-            _NUMBERS.issuperset((type(total), type(low), type(high)))
-            and _INTEGERS.issuperset(map(type, numbers))
+            type(count) is type(keys) is type(n_bytes) is int
+            and buckets.keys() <= _BUCKETS.keys()
             and min(numbers) >= 0
-            and sum(numbers) == count > 0
+            and 0 < sum(numbers) == count < MAX_NUMBER
+            and 0 <= keys < MAX_NUMBER
+            and 0 <= n_bytes < MAX_NUMBER
             and 0 <= low <= high < MAX_NUMBER
             and 0 <= total < MAX_NUMBER
         )
-        indexed = {_BUCKETS[index]: number for index, number in buckets.items()}
     except (KeyError, TypeError, AttributeError, ValueError):  # ValueError: there is no bucket
         good = False
     if not good:
-        raise UnusableRecordError("bad_body", "count, wall_ms", (count, wall_ms))
+        named = {key: value.get(key) for key in ("count", "keys", "bytes", "wall_ms")}
+        raise UnusableRecordError("bad_body", "what it counts", named)
+    status = value.get("status")
     if status == "ok":
-        return Calls(count, 0, 0, keys, n_bytes, float(total), float(low), float(high), indexed)
+        return Calls(tags, count, 0, 0, keys, n_bytes, total, low, high, buckets)
     if status not in ("error", "timeout"):
         raise UnusableRecordError("bad_body", "status", status)
     errors, timeouts = (count, 0) if status == "error" else (0, count)
-    return Calls(0, errors, timeouts, 0, 0, 0.0, 0.0, 0.0, {})
+    return Calls(tags, 0, errors, timeouts, 0, 0, 0.0, 0.0, 0.0, {})
 
 
 def natural(value: Json, key: str) -> int:

@@ -14,12 +14,11 @@ from collectors.gpu_memory.sinks import STATUSES, Sinks
 from common.collector import Context
 from common.config.settings import Texts, named
 from common.metric import Series
-from common.records.collector import Problem, RecordKind, RecordSettings, collector_over
+from common.records.collector import Grammar, Problem, RecordKind, RecordSettings, collector_over
 from common.records.envelope import MAX_TIME, Envelope, UnusableRecordError
 from common.records.files import Files
 from common.records.sums import Block, Key, LastValues, PointBuffer
 from common.times import DAY
-from common.window import Window
 from fleetgauge.gpu_memory import BadEvent
 from fleetgauge.gpu_memory.events import (
     ALERT_TYPES,
@@ -71,7 +70,7 @@ class Source(NamedTuple):
     blocks: dict[tuple[bool, ...], Block]
 
 
-class GpuMemoryGrammar:
+class GpuMemoryGrammar(Grammar[tuple[Source, Measurement]]):
     """What the lines of one run of the collector mean."""
 
     def __init__(self, context: Context[GpuMemorySettings], files: Files, points: PointBuffer) -> None:
@@ -80,16 +79,18 @@ class GpuMemoryGrammar:
         self._by_job = context.settings.tag_job_id
         self._sources: dict[tuple[object, ...], Source] = {}
         self._shared = LastValues(context.settings.aggregate_interval)
-        # The windows of a backfill look at manifests once.
-        shared = {} if context.window.is_live else context.memory
-        sinks = shared.setdefault("sinks", Sinks(context.settings.paths, files))
-        assert isinstance(sinks, Sinks)  # noqa: S101  # nothing else is under that key in a backfill
+        # The windows of a backfill that share a listing look at manifests once.
+        sinks = context.memory.get("sinks")
+        if not isinstance(sinks, Sinks) or sinks.files is not files:
+            sinks = Sinks(context.settings.paths, files)
+        if not context.window.is_live:
+            context.memory["sinks"] = sinks
         self._sinks = sinks
 
     def parse(self, value: Json, path: str) -> tuple[Envelope, tuple[Source, Measurement]] | None:
         """Return the event that an object is, and its source; None for a record of another kind.
 
-        Events have no number: copies of one that are in two files count twice.
+        Events have no number: an alert is known by its time and type, so that copies of it count once.
         """
         if value.get("schema_version") == SCHEMA_VERSION and "kind" in value:
             return None
@@ -105,7 +106,8 @@ class GpuMemoryGrammar:
         source = self._sources.get(named)
         if source is None:
             source = self._sources[named] = _source(*named)
-        return Envelope(source.name, None, event.timestamp), (source, event)
+        alert = hash((event.timestamp, event.event_type)) if event.event_type in ALERT_TYPES else None
+        return Envelope(source.name, alert, event.timestamp), (source, event)
 
     def add(
         self, envelope: Envelope, body: tuple[Source, Measurement], new: bool, problems: list[Problem]
@@ -117,7 +119,6 @@ class GpuMemoryGrammar:
         percent = utilization(used, event.total)
         total = None if percent is None else event.total  # a capacity of 0 is not known
         measured = (event.allocated, event.reserved, used, total, percent)
-        is_alert = event.event_type in ALERT_TYPES
         if self._by_job:
             known = _ALL if None not in measured else tuple(value is not None for value in measured)
             block = source.blocks.get(known)
@@ -134,14 +135,16 @@ class GpuMemoryGrammar:
             key: Key = (source.host, source.rank, source.gpu)
             found = {(*key, name): figure for name, figure in named if figure is not None}
             self._shared.add(source.name, envelope.timestamp, found)
+        is_alert = envelope.seq is not None
         if is_alert and new:
             tags = source.tags if self._by_job else (f"rank:{source.rank}",) * bool(source.rank)
             tags = (*tags, f"type:{event.event_type}")
             self._points.count(metrics.ALERTS, tags, source.host or None, int(envelope.timestamp))
         return is_alert or not self._by_job
 
-    def sums(self, window: Window) -> Iterator[Series]:
+    def sums(self) -> Iterator[Series]:
         """Yield what jobs of a host and rank add up to; count interrupted sessions and dumps."""
+        window = self._context.window
         self._sinks.read(self._context.report, self._context.now - DAY if window.is_live else 0)
         for metric, times in (
             (metrics.INTERRUPTED, self._sinks.interrupted),

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from common.collector import Report
-from common.records.files import Files, reason
-from common.records.names import shown
+from common.records.files import Files, reason, shown
 from fleetgauge.gpu_memory import ManifestError
 from fleetgauge.gpu_memory.oom import dump_created_at
 from fleetgauge.gpu_memory.sessions import MANIFEST_NAME, Manifest, parse_manifest
@@ -25,7 +24,7 @@ class Sinks:
 
     def __init__(self, paths: Sequence[str], files: Files) -> None:
         self._paths = paths
-        self._files = files
+        self.files = files
         self._manifests: dict[str, Manifest | str] = {}  # by directory; a text is why it cannot be read
         self._was_read = False
         self.statuses: Counter[str] = Counter()  # of sessions
@@ -47,7 +46,7 @@ class Sinks:
         names: dict[str, set[str]] = {}  # by directory
         touched: set[str] = set()
         manifests = [f"{path.rpartition('/')[0]}/{MANIFEST_NAME}" for path in self._paths]  # beside segments
-        for file in self._files.find([*self._paths, *manifests], "*").files.values():
+        for file in self.files.find([*self._paths, *manifests], "*").files.values():
             directory, _, name = file.path.rpartition("/")
             names.setdefault(directory, set()).add(name)
             if file.modified >= touched_since:
@@ -74,7 +73,7 @@ class Sinks:
     def _add_dump(self, directory: str, report: Report) -> None:
         """Note when a dump was written, by its manifest or its name."""
         try:
-            document = json.loads(self._files.read_document(f"{directory}/{MANIFEST_NAME}").decode())
+            document = json.loads(self.files.read_document(f"{directory}/{MANIFEST_NAME}").decode())
         except (OSError, ValueError, RecursionError):  # one that was cut short has none
             document = None
         created = dump_created_at(PurePath(directory).name, document if isinstance(document, dict) else {})
@@ -88,7 +87,7 @@ class Sinks:
         if directory not in self._manifests:
             path = f"{directory}/{MANIFEST_NAME}"
             try:
-                document = json.loads(self._files.read_document(path).decode())
+                document = json.loads(self.files.read_document(path).decode())
                 self._manifests[directory] = parse_manifest(document, path)
             except ManifestError as error:
                 self._manifests[directory] = shown(str(error))

@@ -13,13 +13,11 @@ from collectors.xenna import metrics
 from common.collector import Context
 from common.config.settings import Duration, named
 from common.metric import Combine, Metric, Series
-from common.records.collector import Problem, RecordKind, RecordSettings, collector_over
+from common.records.collector import Grammar, Problem, RecordKind, RecordSettings, collector_over
 from common.records.envelope import Envelope, UnusableRecordError, envelope, text, timestamp
-from common.records.files import Files
-from common.records.names import unit
+from common.records.files import Files, unit
 from common.records.sums import Block, Key, LastValues, PointBuffer, SeriesKey
 from common.times import DAY
-from common.window import Window
 from fleetgauge.records import Event, Json
 
 NAME = "xenna"
@@ -57,7 +55,7 @@ class Statistics(NamedTuple):
     status: str | None = None
 
 
-class XennaGrammar:
+class XennaGrammar(Grammar[Statistics]):
     """Parses the records of one run of the collector and accumulates their series."""
 
     def __init__(self, context: Context[XennaSettings], files: Files, points: PointBuffer) -> None:  # noqa: ARG002
@@ -140,7 +138,7 @@ class XennaGrammar:
                 shared[metric.name, *kind, f"stage:{stage}"] = value
         return own, shared
 
-    def sums(self, window: Window) -> Iterator[Series]:  # noqa: ARG002
+    def sums(self) -> Iterator[Series]:
         """Yield the stage series that runs share."""
         for (name, *tags), buckets in self._shared.buckets():
             metric = _STAGES[name]

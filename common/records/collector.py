@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import math
 import reprlib
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import Field
@@ -23,10 +23,9 @@ from common.config.settings import CollectorSettings, Duration, Texts
 from common.errors import ConfigurationError, FleetgaugeError
 from common.metric import Metric, Series
 from common.records.envelope import Envelope, UnusableRecordError, time_of
-from common.records.files import DATE, MAX_DISORDER, File, Files, Found, reason
+from common.records.files import DATE, MAX_DISORDER, File, Files, Found, is_in_s3, reason, shown, unit
 from common.records.ingest import ingest_metrics
-from common.records.names import COMPRESSED, is_in_s3, shown, unit
-from common.records.reader import BackfillReader, RecordLine, TimeOf, is_copy, read
+from common.records.reader import BackfillReader, RecordLine, TimeOf, read
 from common.records.sums import PointBuffer
 from common.times import DAY, HOUR, iso, tick
 from common.window import Window
@@ -36,7 +35,8 @@ MAX_STEP = 1500  # seconds: a longer step, its lookback and the deadline would n
 WATCHED, WATCHED_IN_S3 = DAY, 6 * HOUR  # how long the last record of an idle file is current
 MIN_LOOKBACK = 300  # seconds
 MAX_TRACED = 20  # dropped lines of one reason that the log locates
-MAX_BAD_LINES = 100_000  # of one file that are counted
+MAX_BAD_LINES = 100_000  # that follow each other and are counted
+LINES_BEFORE = 8  # that are used of those before the first that is needed
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +81,7 @@ class RecordSettings(CollectorSettings):
 S = TypeVar("S", bound=RecordSettings)
 B = TypeVar("B")  # what a record says besides its envelope
 Problem = tuple[str, str, object]  # why a part of a record cannot be used, which field, and its value
+BadLine = tuple[int, Problem]  # offset, and why it is no record
 
 
 class Grammar(Protocol[B]):
@@ -95,11 +96,13 @@ class Grammar(Protocol[B]):
         What cannot be used is appended to `problems`. Return whether the record has something that adds up.
         """
 
-    def sums(self, window: Window) -> Iterator[Series]:
-        """Yield what adds up in a window besides counts, once all files were read."""
+    def sums(self) -> Iterator[Series]:
+        """Yield what adds up in the window besides counts, once all files were read."""
+        yield from ()
 
-    def present(self, records: Sequence[tuple[Envelope, B]], *, complete: bool) -> Iterator[Series]:
+    def present(self, records: Sequence[tuple[Envelope, B]], *, complete: bool) -> Iterator[Series]:  # noqa: ARG002
         """Yield how writers are now, by the last record of each; `complete` where no file is unreadable."""
+        yield from ()
 
 
 @dataclass(frozen=True)
@@ -205,38 +208,35 @@ class _Reading(Generic[S, B]):
     def __init__(self, kind: RecordKind[S, B], context: Context[S]) -> None:
         self._kind = kind
         self._context = context
-        self._window = context.window
         self._since = _gauges_since(context)
         self._sent, self._sent_until = _load_sent(context.memory, context.window)
         self._counts: Counter[str] = Counter()  # records, bad and other lines of the window
-        self._lags: list[tuple[float, str]] = []  # from the newest record of a file to its last write
-        self._late: dict[str, list[float]] = {}  # by path, times that can no longer be sent
-        self._newest: dict[str, float] = {}  # by unit, of what was sent
-        self._unread: set[str] = set()  # units with a file that could not be read
+        self._lag = (-math.inf, "")  # the longest from the newest record of a file to its last write; which
+        self._newest: dict[str, float] = {}  # by unit, of what was sent; 0 where a file could not be read
         self._last: dict[str, tuple[Envelope, B]] = {}  # by writer
         self._seen: defaultdict[str, set[int]] = defaultdict(set)  # by writer, the numbers of new records
 
     def series(self) -> Iterator[Series]:
         """Yield the points of the window: gauges, what adds up, then how writers and the reading are now."""
-        kind, context, window = self._kind, self._context, self._window
-        report, losses_before = context.report, len(context.report.lost)
+        kind, context, window = self._kind, self._context, self._context.window
+        report, losses_before = context.report, context.report.lost_by_reason.copy()
         _, files, found, backfill = _list(kind, context)
         check_paths = f"check FLEETGAUGE_{kind.name.upper()}_PATHS"
         for path, why in found.unreadable:
             report.lose(shown(path), f"{why}; {check_paths}")
         points = PointBuffer()
         grammar = kind.grammar(context, files, points)
-        ours: Counter[str] = Counter()  # lines by pattern
-        others: Counter[str] = Counter()
-        for file, lines in read(files, self._select(files, found), kind.time_of, backfill, window.until):
-            pattern = found.pattern_of[file.path]
+        ours, others = Counter[str](), Counter[str]()  # lines by pattern
+        for file, lines in read(files, self._select(found), kind.time_of, backfill, window.until):
             try:
                 own, other = self._read(grammar, file, lines)
-                ours[pattern] += own
-                others[pattern] += other
+                ours[file.pattern] += own
+                others[file.pattern] += other
+            except FileNotFoundError:  # deleted since it was listed
+                continue
             except OSError as error:
                 report.lose(shown(file.path), reason(error))
-                self._unread.add(unit(file.path))
+                self._newest.setdefault(unit(file.path), 0.0)
         for pattern, number in others.items():
             if number and not ours[pattern]:
                 why = f"all {number} records there are of another kind than {kind.name}; {check_paths}"
@@ -245,9 +245,8 @@ class _Reading(Generic[S, B]):
             if not_finite:
                 report.drop("not_finite", not_finite, series.metric.name)
             yield series
-        sums = [*grammar.sums(window), *points.counts()]
-        complete = len(report.lost) == losses_before
-        self._report_late()
+        sums = [*grammar.sums(), *points.counts()]
+        complete = (report.lost_by_reason - losses_before).keys() <= {"late"}
         if window.is_live or complete:
             yield from sums
         if window.is_live:
@@ -255,26 +254,21 @@ class _Reading(Generic[S, B]):
             yield from self._ingest_series(len(found.files))
             self._remember(found)
 
-    def _select(self, files: Files, found: Found) -> list[tuple[File, float]]:
+    def _select(self, found: Found) -> list[tuple[File, float]]:
         """Return the files that may have records of the window, and from when on each is read.
 
-        Of a plain file and a compressed copy of it the plain one is read. Of the newest idle file of each
-        unit the last lines are read where they are current.
+        Of the newest idle file of each unit the last lines are read where they are current.
         """
+        window = self._context.window
         selected: list[tuple[File, float]] = []
         idle: dict[str, File] = {}
-        for file in sorted(found.files.values(), key=lambda file: (file.modified, file.path)):
-            name = unit(file.path)
-            watched = WATCHED_IN_S3 if is_in_s3(file.path) else WATCHED
-            plain = found.files.get(file.path.rpartition(".")[0]) if file.path.endswith(COMPRESSED) else None
-            if not file.size:
-                continue
+        with_lines = [file for file in found.files.values() if file.size]
+        for file in sorted(with_lines, key=lambda file: (file.modified, file.path)):
+            name, watched = unit(file.path), WATCHED_IN_S3 if is_in_s3(file.path) else WATCHED
             if not self._is_idle(file):
-                if plain and is_copy(files, plain, file):
-                    continue
-                selected.append((file, min(self._since, self._last_sent(name) or self._window.earliest or 0)))
+                selected.append((file, min(self._since, self._last_sent(name) or window.earliest or 0)))
                 idle.pop(name, None)
-            elif self._kind.watches and self._window.is_live and file.modified >= self._context.now - watched:
+            elif self._kind.watches and window.is_live and file.modified >= self._context.now - watched:
                 idle[name] = file
         return selected + [(file, math.inf) for file in idle.values()]
 
@@ -284,131 +278,120 @@ class _Reading(Generic[S, B]):
 
     def _read(self, grammar: Grammar[B], file: File, lines: Iterator[RecordLine]) -> tuple[int, int]:
         """Add the records of one file; return how many records of this kind and of others it has."""
-        path, since, new_since, until = file.path, self._since, self._window.since, self._window.until
-        earliest, latest = self._window.earliest or 0, file.modified + MAX_DISORDER
+        path, since, window = file.path, self._since, self._context.window
+        new_since, until, earliest = window.since, window.until, window.earliest or 0
         last_sent, sent_until = self._last_sent(unit(path)), self._sent_until
-        first, time, newest, newest_sent = 0.0, 0.0, 0.0, 0.0  # times of records; `time` of the one before
-        undated = min(file.modified, until - 1)  # the time of lines in a file without a record
-        ours = others = records = 0
-        problems: list[Problem] = []
-        bad_lines: list[tuple[int, float, Problem]] = []
+        latest = file.modified + MAX_DISORDER
+        undated = min(file.modified - self._context.settings.settle, until - 1)  # of what no record follows
+        time = newest = 0.0  # of records; `time` of the last one that was read
+        ours = others = records = bad_records = other_kind = 0
+        bad_lines: deque[BadLine] = deque(maxlen=MAX_BAD_LINES)  # since that record
+        problems, late = list[Problem](), list[float]()
+        last: dict[str, tuple[Envelope, B]] = {}  # by writer
+        watches, time_of = self._kind.watches, self._kind.time_of
         needed_from = math.inf if self._is_idle(file) else min(since, last_sent)
-        time_of, watches, unneeded, searching = self._kind.time_of, self._kind.watches, None, True
-        for start, value, damage in lines:
-            if searching and value and not damage:  # a reader begins earlier than it must
-                at = time_of(value)
-                if at is not None and at < needed_from:
-                    time, unneeded = at, value
+        for start, value, damage in _skip_older(lines, needed_from, time_of):
+            try:
+                if value is None:
+                    raise UnusableRecordError(str(damage))
+                record = grammar.parse(value, path)
+                at = min(time_of(value) or time, latest) if record is None else record[0].timestamp
+                if at > latest:
+                    raise UnusableRecordError("in_future", "timestamp", at)
+                if bad_lines:
+                    bad_records += self._drop(path, time or at or undated, bad_lines)
+                    bad_lines.clear()
+                if record is None:
+                    time, others = at, others + 1
+                    other_kind += self._is_new(time or undated)
                     continue
-                searching = at is None
-            flaw: Problem | None = (damage, "", None) if damage else None
-            if value is not None:
-                try:
-                    record = grammar.parse(value, path)
-                    if record is None:
-                        others += 1
-                        self._counts["other_kind"] += self._is_new(time or undated)
-                    elif record[0].timestamp > latest:
-                        flaw = ("in_future", "timestamp", record[0].timestamp)
-                    else:
-                        ours += 1
-                        envelope, body = record
-                        writer, seq, time = envelope[:3]
-                        first = first or time
-                        if time > newest:
-                            newest = time
-                        if watches:
-                            self._note_last(record)
-                        if time < until:
-                            if time > newest_sent:
-                                newest_sent = time
-                            new = counts = time >= new_since
-                            if new:
-                                records += 1
-                                if seq is not None:
-                                    seen = self._seen[writer]
-                                    counts = seq not in seen
-                                    seen.add(seq)
-                            sent = time >= since or (last_sent < time and time >= earliest)
-                            adds_up = sent and grammar.add(envelope, body, counts, problems)
-                            if last_sent < time < sent_until and (not sent or (adds_up and not new)):
-                                self._late.setdefault(path, []).append(time)
-                except UnusableRecordError as error:
-                    flaw = (error.reason, error.key, error.value)
-                except Exception as error:  # whatever a line raises costs that line
-                    flaw = ("unusable_record", type(error).__name__, str(error))
-            if flaw and len(bad_lines) < MAX_BAD_LINES:
-                bad_lines.append((start, time, flaw))
-            if problems:
-                for problem in problems:
-                    self._drop(path, start, time, problem)
-                problems.clear()
-        if watches and unneeded is not None and not ours:
-            with suppress(Exception):  # a line that is no record was counted when it was new
-                if record := grammar.parse(unneeded, path):
-                    self._note_last(record)
-        for start, time, flaw in bad_lines:
-            self._counts["bad_records"] += self._is_new(time or first or undated)
-            self._drop(path, start, time or first or undated, flaw)
-        self._counts["records"] += records
-        if newest_sent:
-            self._newest[unit(path)] = max(newest_sent, self._newest.get(unit(path), 0.0))
+                envelope, body = record
+                writer, seq = envelope.writer, envelope.seq
+                ours += 1
+                if at > newest:
+                    newest = at
+                if watches and (writer not in last or at >= last[writer][0].timestamp):
+                    last[writer] = record
+                if needed_from <= at < until:
+                    new = counts = at >= new_since
+                    if new:
+                        records += 1
+                        if seq is not None:
+                            seen = self._seen[writer]
+                            counts = seq not in seen
+                            seen.add(seq)
+                    sent = at >= since or (last_sent < at and at >= earliest)
+                    adds_up = sent and grammar.add(envelope, body, counts, problems)
+                    if last_sent < at < sent_until and (not sent or (adds_up and not new)):
+                        late.append(at)
+                time = at
+                if problems:
+                    self._drop(path, time, [(start, problem) for problem in problems])
+                    problems.clear()
+            except UnusableRecordError as error:
+                bad_lines.append((start, (error.reason, error.key, error.value)))
+            except Exception as error:  # whatever a line raises costs that line
+                bad_lines.append((start, ("unusable_record", type(error).__name__, str(error))))
+        # Bad lines among records cost only themselves, also where all of them were written late.
+        no_record_since = min(file.modified - MAX_DISORDER, new_since if window.is_live else until)
+        if bad_lines and time < no_record_since and (watches or self._is_new(undated)):
+            why = f"its last {len(bad_lines)} lines cannot be used: {bad_lines[-1][1][0]}"
+            self._context.report.lose(shown(path), why, "damaged")
+        else:
+            for writer, record in last.items():
+                if writer not in self._last or record[0].timestamp >= self._last[writer][0].timestamp:
+                    self._last[writer] = record
+        bad_records += self._drop(path, undated if time < until else time, bad_lines)
+        self._counts.update(records=records, bad_records=bad_records, other_kind=other_kind)
+        if late:
+            self._report_late(path, late)
+        if newest >= needed_from:
+            self._newest[unit(path)] = max(min(newest, until), self._newest.get(unit(path), 0.0))
         if newest >= since:
-            self._lags.append((file.modified - newest, path))
+            self._lag = max(self._lag, (file.modified - newest, path))
         return ours, others
 
     def _last_sent(self, name: str) -> float:
         """Return the newest time that was sent of a unit: 0 of a new one, infinity where it is not known."""
         return self._sent.get(name, 0.0 if self._sent_until else math.inf)
 
-    def _note_last(self, record: tuple[Envelope, B]) -> None:
-        known = self._last.get(record[0].writer)
-        if known is None or record[0].timestamp >= known[0].timestamp:
-            self._last[record[0].writer] = record
-
     def _is_new(self, time: float) -> bool:
         """Return whether a line with a time counts in this run."""
-        return self._window.since <= time < self._window.until
+        return self._context.window.since <= time < self._context.window.until
 
-    def _drop(self, path: str, start: int, time: float, problem: Problem) -> None:
-        """Count what cannot be used of a line, in the run whose window has its time."""
+    def _drop(self, path: str, time: float, bad_lines: Collection[BadLine]) -> int:
+        """Count what cannot be used of lines, in the run whose window has their time; return how many."""
         if not self._is_new(time):
-            return
-        why, key, value = problem
-        location = f"{shown(path)}@{start}" + (f": {key} is {reprlib.repr(value)}" if key else "")
-        if self._context.report.dropped[why] < MAX_TRACED:
-            level = logging.WARNING if why == "unusable_record" else logging.DEBUG
-            log.log(level, "dropped %s: %s", location, why)
-        self._context.report.drop(why, 1, location)
+            return 0
+        report = self._context.report
+        for start, (why, key, value) in bad_lines:
+            location = f"{shown(path)}@{start}" + (f": {key} is {reprlib.repr(value)}" if key else "")
+            if report.dropped[why] < MAX_TRACED:
+                level = logging.WARNING if why == "unusable_record" else logging.DEBUG
+                log.log(level, "dropped %s: %s", location, why)
+            report.drop(why, 1, location)
+        return len(bad_lines)
 
-    def _report_late(self) -> None:
-        """Name the records that this run cannot send any more, with the command that sends them."""
-        for path, times in self._late.items():
-            since, until = iso(int(min(times))), iso(int(max(times)) + 1)
-            self._context.report.lose(
-                shown(path),
-                f"{len(times)} records were written too late; to send them: run_collector.py "
-                f"{self._kind.name} --since {since} --until {until} --push --yes",
-                "late",
-            )
+    def _report_late(self, path: str, times: Sequence[float]) -> None:
+        """Name the records of a file that this run cannot send any more, with the command that sends them."""
+        span = f"--since {iso(int(min(times)))} --until {iso(int(max(times)) + 1)}"
+        command = f"run_collector.py {self._kind.name} {span} --push --yes"
+        why = f"{len(times)} records were written too late; to send them: {command}"
+        self._context.report.lose(shown(path), why, "late")
 
     def _remember(self, found: Found) -> None:
-        """Store the newest record of each unit that was sent, but not of units that could not be read.
+        """Store the newest record of each unit that was sent.
 
         A file that no run needed to read counts as sent up to its last write.
         """
-        until = self._window.until
+        until = self._context.window.until
         units: dict[str, float] = {}
         for file in found.files.values():
             name = unit(file.path)
-            if name in self._sent:
-                time = max(self._sent[name], self._newest.get(name, 0.0))
-            elif name in self._unread:
-                continue
-            else:
-                time = self._newest.get(name, min(file.modified, until))
+            unread = 0.0 if name in self._sent else min(file.modified, until)
+            time = max(self._sent.get(name, 0.0), self._newest.get(name, unread), units.get(name, 0.0))
             if time >= until - DAY:
-                units[name] = max(time, units.get(name, 0.0))
+                units[name] = time
         self._context.memory.update(
             until=until, units=units, previous=self._sent if self._sent_until else units
         )
@@ -419,13 +402,28 @@ class _Reading(Generic[S, B]):
         yield files(n_files, self._context.now)
         for metric, name in zip(lines, ("records", "bad_records", "other_kind"), strict=True):
             yield metric(self._counts[name], self._context.now)
-        if self._lags:
-            longest, path = max(self._lags)
+        longest, path = self._lag
+        if path:
             yield lag(longest, self._context.now)
             if longest > self._context.settings.settle:
                 prefix = f"FLEETGAUGE_{self._kind.name.upper()}"
                 fix = f"where that is normal, raise {prefix}_SETTLE or {prefix}_LOOKBACK above it"
                 log.warning("records reach %s %.0f s after their time; %s", shown(path), longest, fix)
+
+
+def _skip_older(lines: Iterator[RecordLine], since: float, time_of: TimeOf) -> Iterator[RecordLine]:
+    """Return the lines from the first that is not older than a time, and a few before it.
+
+    A reader begins earlier than it must. The few show when the line before was written, and how an idle
+    writer is now.
+    """
+    older: deque[RecordLine] = deque(maxlen=LINES_BEFORE)
+    for line in lines:
+        time = None if line[1] is None else time_of(line[1])
+        if time is None or time >= since:
+            return chain(older, [line], lines)
+        older.append(line)
+    return iter(older)
 
 
 def _load_sent(memory: Mapping[str, object], window: Window) -> tuple[dict[str, float], int]:
@@ -446,10 +444,9 @@ def _check(kind: RecordKind[S, B], context: Context[S]) -> Iterator[str | Fleetg
     """Yield how many files each path matches, and the newest; an error for each that cannot be read."""
     found = _list(kind, context).found
     for path, why in found.unreadable:
-        name = f"FLEETGAUGE_{kind.name.upper()}_PATHS"
-        yield ConfigurationError(f"{name}: cannot read {shown(path)}: {why}")
+        yield ConfigurationError(f"FLEETGAUGE_{kind.name.upper()}_PATHS: cannot read {shown(path)}: {why}")
     for pattern in context.settings.paths:
-        matched = [file for path, file in found.files.items() if found.pattern_of[path] == pattern]
+        matched = [file for file in found.files.values() if file.pattern == pattern]
         newest = max(matched, key=lambda file: file.modified, default=None)
         named = f"; the newest is {shown(newest.path)}" if newest else ""
         yield f"{shown(pattern)}: {len(matched)} files{named}"

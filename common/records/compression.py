@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import io
 import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 if sys.version_info >= (3, 14):
@@ -17,28 +17,18 @@ else:
 MAX_WINDOW_LOG = 23  # zstd may need 8 MB of history; its own tools need more only at the highest levels
 
 
-def decompress(path: str, content: io.RawIOBase, size: int) -> Iterator[bytes | str]:
-    """Yield what a compressed file contains, in chunks of about `size` bytes.
+def decompress(path: str, content: Any, size: int) -> Iterator[bytes | str]:  # Any: a stream has only `read`
+    """Yield what a compressed file contains, in chunks of at most `size` bytes.
 
     A file that is still being written ends where it ends. Where one is corrupt, the kind of damage follows
     what could be decompressed.
     """
-    raw: Any = io.BufferedReader(content, size)  # Any: the streams disagree on its type
     options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG}
     is_gzip = path.endswith(".gz")
-    stream = gzip.GzipFile(fileobj=raw) if is_gzip else zstd.ZstdFile(raw, options=options)
-    chunk, damage, at_end = bytearray(), "", False
-    while not at_end:
+    stream = gzip.GzipFile(fileobj=content) if is_gzip else zstd.ZstdFile(content, options=options)
+    with suppress(EOFError):
         try:
-            more = stream.read1(size)  # `read` would drop what precedes an error
-            at_end = not more
-            chunk += more
-        except EOFError:
-            at_end = True
+            while chunk := stream.read1(size):  # `read` would drop what precedes an error
+                yield chunk
         except (zlib.error, gzip.BadGzipFile, zstd.ZstdError):
-            damage, at_end = "corrupt_gzip" if is_gzip else "corrupt_zstd", True
-        if chunk and (at_end or len(chunk) >= size):
-            yield bytes(chunk)
-            chunk.clear()
-    if damage:
-        yield damage
+            yield "corrupt_gzip" if is_gzip else "corrupt_zstd"

@@ -10,20 +10,21 @@ and of one version of it (`If-Match`). Failures are raised as OSError with a rea
 
 from __future__ import annotations
 
-import io
 import os
+import re
 import stat
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from common.collector import Network
-from common.records.names import SCHEME, is_fixed, is_in_s3, literal_prefix, matches, split, unit
+from common.text import visible
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -31,12 +32,16 @@ if TYPE_CHECKING:
 MAX_FILES = 100_000  # of a pattern
 MAX_DISORDER = 600  # seconds by which a line may be older than a line before it
 MAX_DOCUMENT = 8 << 20  # bytes
-MAX_DEPTH = 16  # directories below the fixed part of a pattern
 MAX_PREFETCHED = 4 << 20  # bytes of an object
 DISK_CHUNK = 1 << 16  # bytes to read at a time: for more than 128 kB, malloc calls the kernel each time
 S3_CHUNK = 1 << 20  # a request costs as much time as some of them
 ATTEMPTS = 3  # to read a body that breaks off; complete requests are retried by boto3
 
+SCHEME = "s3://"
+COMPRESSED = (".gz", ".zst")
+_MAGIC = re.compile(r"[*?\[]")
+_SUFFIX_NUMBER = re.compile(r"(.+)\.\d{1,9}")
+_OWN_NUMBER = re.compile(r"(.+?)(\.[A-Za-z0-9_-]+)?\.\d{6}(\.[a-z]+)")
 DATE = "{date}"
 NOT_THERE = "it does not exist; where that is normal, write a wildcard in the path"
 
@@ -58,72 +63,52 @@ class File(NamedTuple):
     size: int  # bytes as stored
     modified: float  # seconds since the epoch
     version: object  # S3: the ETag; on disk: device and inode, which stay when a file is renamed
+    pattern: str = ""  # that matched it
 
 
 class ChangedFileError(OSError):
     """The file has another version than the one that was listed."""
 
 
-class Content(io.RawIOBase):
-    """The bytes of one version of a file, by absolute ranges; as a stream, from its start on.
+class Content:
+    """The bytes of one version of a file, by absolute ranges; `read` makes it a stream, from its start on.
 
-    `read` returns the bytes between two offsets. Ranges that were prefetched stay in memory, up to
-    `max_prefetched` bytes.
+    `fetch` returns the bytes between two offsets. What was prefetched stays in memory, up to `max_prefetched`
+    bytes; so does the last chunk that was fetched.
     """
 
     def __init__(
-        self, read: Callable[[int, int], bytes], size: int, chunk: int, max_prefetched: int = 0
+        self, fetch: Callable[[int, int], bytes], size: int, chunk: int, max_prefetched: int = 0
     ) -> None:
         self.size = size
-        self.chunk = chunk  # bytes to read at a time
-        self._read = read
+        self.chunk = chunk  # bytes to fetch at a time
+        self._fetch = fetch
         self._room = max_prefetched
-        self._blocks: list[tuple[int, bytes]] = []  # offsets and bytes
+        self._blocks = [(0, b"")]  # offsets and bytes: the last that were fetched, then what was prefetched
         self._offset = 0  # of the stream
 
     def at(self, offset: int, size: int) -> bytes:
         """Return at most `size` bytes from an offset; none at the end."""
-        end = min(offset + size, self.size)
         for start, block in self._blocks:
             if start <= offset < start + len(block):
-                return block[offset - start : end - start]
-        return self._read(offset, end) if offset < end else b""
+                return block[offset - start : offset - start + size]
+        end = min(offset + max(size, self.chunk), self.size)
+        block = self._fetch(offset, end) if offset < end else b""
+        self._blocks[0] = (offset, block)
+        return block[:size]
 
     def prefetch(self, start: int, end: int) -> None:
         """Fetch bytes that will be read, unless they are too many to stay in memory."""
         end = min(end, self.size)
         if start < end <= start + self._room:
             self._room -= end - start
-            self._blocks.append((start, self._read(start, end)))
+            self._blocks.append((start, self._fetch(start, end)))
 
-    def readable(self) -> bool:
-        """Return that the stream can be read."""
-        return True
-
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]  # any writable buffer
-        """Read on in the stream; return the number of bytes."""
-        found = self.at(self._offset, len(buffer))
-        buffer[: len(found)] = found
+    def read(self, size: int) -> bytes:
+        """Return the next bytes of the stream, at most `size`; none at the end."""
+        found = self.at(self._offset, size)
         self._offset += len(found)
-        return len(found)
-
-
-class DiskContent(Content):
-    """The bytes that a file had when it was opened."""
-
-    def __init__(self, path: str) -> None:
-        # Opening a pipe in the usual way waits for a writer.
-        file = io.FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
-        self._file = file
-        self.status = os.fstat(file.fileno())
-        super().__init__(
-            lambda start, end: os.pread(file.fileno(), end - start, start), self.status.st_size, DISK_CHUNK
-        )
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-        super().close()
+        return found
 
 
 class Disk:
@@ -167,8 +152,6 @@ class Disk:
                 try:
                     if not is_directory:
                         yield self.file(entry.path)
-                    elif len(names_below) > MAX_DEPTH:
-                        raise OSError(f"it is more than {MAX_DEPTH} directories deep")
                     elif len(above) < explicit or not is_link:
                         directories.append(names_below)
                 except OSError as error:
@@ -197,9 +180,14 @@ class Disk:
 
     def open(self, file: File) -> Content:
         """Open a file; ChangedFileError where another one has its path, or OSError."""
-        content = DiskContent(file.path)
-        if (content.status.st_dev, content.status.st_ino) != file.version:
-            content.close()
+        # Opening a pipe in the usual way waits for a writer.
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_NONBLOCK)
+        status = os.fstat(descriptor)
+        content = Content(
+            lambda start, end: os.pread(descriptor, end - start, start), status.st_size, DISK_CHUNK
+        )
+        weakref.finalize(content, os.close, descriptor)
+        if (status.st_dev, status.st_ino) != file.version:
             raise ChangedFileError("another file has its name")
         return content
 
@@ -225,7 +213,7 @@ class Buckets:
         """Yield the objects that match a pattern, as on disk; too many are reported in `unreadable`."""
         parts = split(pattern)
         below = [*parts, "**", names] if is_fixed(pattern) or pattern.endswith("/") else parts
-        listed = self._list(literal_prefix(pattern), self._max_objects)
+        listed = self._list(_MAGIC.split(pattern, maxsplit=1)[0], self._max_objects)
         if len(listed) > self._max_objects:
             limit = f"more than {self._max_objects} objects; narrow the pattern, or raise MAX_OBJECTS"
             unreadable.append((pattern, limit))
@@ -310,13 +298,11 @@ def _call(request: Callable[[], T]) -> T:
         raise OSError(str(error)) from None
 
 
-@dataclass
-class Found:
-    """The files of some patterns, each once, and what could not be read."""
+class Found(NamedTuple):
+    """The files of some patterns by path, each once, and what could not be read."""
 
-    files: dict[str, File] = field(default_factory=dict)  # by path
-    pattern_of: dict[str, str] = field(default_factory=dict)  # by path
-    unreadable: Unreadable = field(default_factory=list)
+    files: dict[str, File]
+    unreadable: Unreadable
 
 
 class Files:
@@ -333,52 +319,107 @@ class Files:
 
         `names` are the files that a directory stands for. The fixed part of a pattern must exist.
         """
-        found = Found()
+        found: dict[str, File] = {}
+        unreadable: Unreadable = []
         for pattern in patterns:
-            files: dict[str, File] = {}
-            unreadable: Unreadable = []
-            storage = self._storage(pattern)
+            n_before, storage = len(unreadable), self.storage(pattern)
             dated = [pattern.replace(DATE, day) for day in self._days] if DATE in pattern else [pattern]
+            files: dict[str, File] = {}
             try:
                 matched = chain.from_iterable(storage.files(path, names, unreadable) for path in dated)
-                files = {file.path: file for file in islice(matched, MAX_FILES)}
+                files = {file.path: file._replace(pattern=pattern) for file in islice(matched, MAX_FILES)}
                 if next(matched, None):
                     unreadable.append((pattern, f"more than {MAX_FILES} files; narrow the pattern"))
                 fixed = "/".join(takewhile(is_fixed, split(pattern.replace(DATE, "*"))))
-                if not (files or unreadable or storage.exists(fixed)):
+                if not (files or len(unreadable) > n_before or storage.exists(fixed)):
                     unreadable.append((fixed, NOT_THERE))
             except OSError as error:
                 unreadable.append((pattern, reason(error)))
-            found.files |= files
-            found.pattern_of = dict.fromkeys(files, pattern) | found.pattern_of
-            found.unreadable += [problem for problem in unreadable if problem not in found.unreadable]
-        seen: set[object] = set()
-        for path in sorted(found.files):
-            identity = path if is_in_s3(path) else found.files[path].version
-            if identity in seen:
-                del found.files[path], found.pattern_of[path]
-            seen.add(identity)
-        return found
-
-    def current(self, file: File) -> File:
-        """Return a file that was renamed or changed since it was listed, as it is now.
-
-        Raises FileNotFoundError where it was deleted, or OSError.
-        """
-        return self._storage(file.path).current(file)
-
-    def open(self, file: File) -> Content:
-        """Open a file; ChangedFileError where it is another than the listed one, or OSError."""
-        return self._storage(file.path).open(file)
+            found = files | found
+        distinct: dict[object, File] = {}
+        for path, file in sorted(found.items()):
+            distinct.setdefault(path if is_in_s3(path) else file.version, file)
+        return Found({file.path: file for file in distinct.values()}, list(dict.fromkeys(unreadable)))
 
     def read_document(self, path: str) -> bytes:
         """Return a small file; OSError for one that is too large or cannot be read."""
-        storage = self._storage(path)
+        storage = self.storage(path)
         file = storage.file(path)
         if file.size > MAX_DOCUMENT:
             raise OSError(f"it has more than the {MAX_DOCUMENT:,} bytes that this reads")
-        with closing(storage.open(file)) as content:
-            return content.at(0, file.size)
+        return storage.open(file).at(0, file.size)
 
-    def _storage(self, path: str) -> Disk | Buckets:
+    def storage(self, path: str) -> Disk | Buckets:
+        """Return where a file or pattern is."""
         return self._buckets if is_in_s3(path) else self._disk
+
+
+# Names
+
+
+def is_in_s3(path: str) -> bool:
+    """Return whether a path or pattern is in S3."""
+    return path.startswith(SCHEME)
+
+
+def shown(path: str) -> str:
+    """Return a path as printable text: bytes that are not UTF-8 and control characters are escaped."""
+    return visible(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
+
+
+def former_names(name: str) -> Iterator[str]:
+    """Yield a name, and the names that it may have had before it was compressed, rotated or numbered.
+
+    `run.jsonl.2.gz` was `run.jsonl`; so were `run.000002.jsonl` and `run.<run id>.000002.jsonl`.
+    """
+    yield name
+    plain = name.removesuffix(".gz").removesuffix(".zst")
+    if plain != name:
+        yield plain
+    if match := _SUFFIX_NUMBER.fullmatch(plain):
+        yield match[1]
+    if match := _OWN_NUMBER.fullmatch(plain):
+        yield match[1] + match[3]
+        yield match[1] + (match[2] or "") + match[3]
+
+
+def unit(path: str) -> str:
+    """Return the path that a file was written under before it was rotated, numbered or compressed."""
+    directory, slash, name = path.rpartition("/")
+    return directory + slash + min(former_names(name), key=len)
+
+
+def split(pattern: str) -> list[str]:
+    """Return the parts of a pattern, which is made absolute."""
+    path = pattern.rstrip("/") if is_in_s3(pattern) else str(Path(pattern).absolute())
+    return path.split("/")
+
+
+def is_fixed(part: str) -> bool:
+    """Return whether a part of a pattern matches only itself."""
+    return not _MAGIC.search(part)
+
+
+def matches(names: Sequence[str], parts: Sequence[str], *, inside: bool = False) -> bool:
+    """Return whether a path matches a pattern; with `inside`, whether a path below it may.
+
+    `**` is any number of directories. Hidden names match only parts that begin with a dot. The last name
+    matches also by a name that it had before it was rotated or compressed.
+    """
+    if not names:
+        return inside == bool(parts)
+    if not parts:
+        return False
+    part, name = parts[0], names[0]
+    if part == "**":
+        is_below = not name.startswith(".") and matches(names[1:], parts, inside=inside)
+        return is_below or matches(names, parts[1:] or ["*"], inside=inside)
+    candidates = former_names(name) if len(names) == 1 and not inside else (name,)
+    if not any(_matches(candidate, part) for candidate in candidates):
+        return False
+    return matches(names[1:], parts[1:], inside=inside)
+
+
+def _matches(name: str, part: str) -> bool:
+    """Return whether a name is a part of a pattern, literally or as a wildcard."""
+    return name == part or (fnmatchcase(name, part) and (part.startswith(".") or not name.startswith(".")))

@@ -13,31 +13,22 @@ import json
 import math
 import zlib
 from codecs import BOM_UTF8
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import orjson
 
-from common.records.files import MAX_DISORDER, ChangedFileError, Content, File, Files
-from common.records.names import COMPRESSED, is_in_s3
+from common.records.files import COMPRESSED, MAX_DISORDER, ChangedFileError, Content, File, Files, is_in_s3
 from fleetgauge.records import MAX_LINE_BYTES, Json
 
 MAX_OPEN_OBJECTS = 8  # objects in S3 that are requested at once
 
 TimeOf = Callable[[Json], float | None]
-
-
-class RecordLine(NamedTuple):
-    """A line that is not blank. Of the kinds of damage only a `nul_hole` may come with a value."""
-
-    start: int  # byte in the (decompressed) content
-    value: Json | None
-    damage: str | None  # not_utf8, not_json, not_an_object, too_long, nul_hole, corrupt_gzip or corrupt_zstd
+# A line that is not blank: its byte in the (decompressed) content, and its value or the damage to it. A
+# `nul_hole` may precede a value.
+RecordLine = tuple[int, Json | None, str | None]
 
 
 class Sizes(NamedTuple):
@@ -59,7 +50,6 @@ class Piece(NamedTuple):
 
 
 DEFAULT = Sizes()
-_line: Callable[[tuple[int, Json | None, str | None]], RecordLine] = partial(tuple.__new__, RecordLine)
 
 
 def read(
@@ -70,59 +60,38 @@ def read(
     until: float = math.inf,
     sizes: Sizes = DEFAULT,
 ) -> Iterator[tuple[File, Iterator[RecordLine]]]:
-    """Yield each file with its lines; a deleted one is left out.
+    """Yield each file with its lines.
 
     Beside each file is `since`. Its lines are all that are from then on, and usually some that are older;
     for infinity, the last lines of the file. In a backfill they may lack those from `until` on.
-    They must be consumed before the next file is taken, and may raise OSError: then the file is lost. What
-    follows the last newline is not a line yet. A file that was renamed since it was listed is opened by its
-    new name, and one that changed as it is now.
+    They must be consumed before the next file is taken, and may raise OSError: FileNotFoundError where the
+    file was deleted, otherwise it is lost. What follows the last newline is not a line yet. A file that was
+    renamed since it was listed is opened by its new name, and one that changed as it is now.
     """
 
     def open_lines(file: File, since: float) -> Iterator[RecordLine]:
-        content = files.open(file)  # it is closed when its lines are
+        content = files.storage(file.path).open(file)  # it is closed when its lines are
         if backfill is not None:
             return backfill.lines(file, content, since, until, time_of, sizes)
         return _lines(_pieces_since(file, content, since, time_of, sizes), sizes)
 
-    def open_current(file: File, since: float) -> Iterator[RecordLine] | None:
+    def open_current(file_since: tuple[File, float]) -> Iterator[RecordLine]:
+        file, since = file_since
         try:
             try:
                 return open_lines(file, since)
             except (ChangedFileError, FileNotFoundError):
-                return open_lines(files.current(file), since)
-        except FileNotFoundError:
-            return None
+                return open_lines(files.storage(file.path).current(file), since)
         except OSError as error:
             return _raise(error)
 
-    # Files on disk are opened one by one; in S3 a few ahead, in threads.
-    pool = ThreadPoolExecutor(MAX_OPEN_OBJECTS, "s3")
-    waiting: deque[tuple[File, Callable[[], Iterator[RecordLine] | None]]] = deque()
+    # Files on disk are opened one by one, objects in S3 a few ahead.
     remaining = iter(selected)
-    try:
-        while True:
-            for file, since in islice(remaining, MAX_OPEN_OBJECTS - len(waiting)):
-                open_file = partial(open_current, file, since)
-                waiting.append((file, pool.submit(open_file).result if is_in_s3(file.path) else open_file))
-            if not waiting:
-                return
-            file, result = waiting.popleft()
-            lines = result()
-            if lines is not None:
+    with ThreadPoolExecutor(MAX_OPEN_OBJECTS, "s3") as pool:
+        while batch := [*islice(remaining, 2 * MAX_OPEN_OBJECTS)]:
+            opened = (pool.map if is_in_s3(batch[0][0].path) else map)(open_current, batch)
+            for (file, _), lines in zip(batch, opened, strict=True):
                 yield file, lines
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def is_copy(files: Files, plain: File, compressed: File) -> bool:
-    """Return whether two files have the same first line."""
-    lines: list[RecordLine | None] = []
-    with suppress(OSError):
-        for file in (plain, compressed):
-            pieces = _pieces_of(file, files.open(file), 0, DEFAULT)
-            lines.append(next(_lines(pieces, DEFAULT), None))
-    return len(lines) == 2 and lines[0] is not None and lines[0] == lines[1]
 
 
 def _raise(error: OSError) -> Iterator[RecordLine]:
@@ -136,11 +105,17 @@ def _raise(error: OSError) -> Iterator[RecordLine]:
 def _pieces_since(
     file: File, content: Content, since: float, time_of: TimeOf, sizes: Sizes
 ) -> Iterator[Piece]:
-    """Return the pieces of a file from where a window begins; its first bytes are fetched at once."""
+    """Return the pieces of a file from where a window begins; its first bytes are fetched at once.
+
+    Those of a plain file begin with the first line after an offset; a compressed one is read completely.
+    """
     if file.path.endswith(COMPRESSED):
+        from common.records.compression import decompress
+
         content.prefetch(0, sizes.block)
-        return _pieces_of(file, content, 0, sizes)
-    return _pieces_of(file, content, _search(content, since, time_of, sizes), sizes)
+        return _pieces(decompress(file.path, content, sizes.chunk), sizes)
+    start = _search(content, since, time_of, sizes)
+    return _pieces(_chunks(content, start, sizes.chunk), sizes, start, skipping=start > 0)
 
 
 def _search(content: Content, since: float, time_of: TimeOf, sizes: Sizes) -> int:
@@ -155,9 +130,8 @@ def _search(content: Content, since: float, time_of: TimeOf, sizes: Sizes) -> in
         low = max(0, high - step)
         content.prefetch(low, high)
         if low == 0 or is_older(low):
-            break
+            return low
         high, step = low, 2 * step
-    return low
 
 
 def _latest_time(content: Content, offset: int, time_of: TimeOf, sizes: Sizes) -> float | None:
@@ -169,20 +143,11 @@ def _latest_time(content: Content, offset: int, time_of: TimeOf, sizes: Sizes) -
 
 
 def _times(lines: Iterable[RecordLine], time_of: TimeOf) -> list[float]:
-    times = (time_of(line.value) for line in lines if line.value is not None)
+    times = (time_of(value) for _, value, _ in lines if value is not None)
     return [time for time in times if time is not None]
 
 
 # From bytes to lines
-
-
-def _pieces_of(file: File, content: Content, start: int, sizes: Sizes) -> Iterator[Piece]:
-    """Return the pieces of a plain file from the first line after an offset on; all of a compressed one."""
-    if file.path.endswith(COMPRESSED):
-        from common.records.compression import decompress
-
-        return _pieces(decompress(file.path, content, sizes.chunk), sizes)
-    return _pieces(_chunks(content, start, sizes.chunk), sizes, start, skipping=start > 0)
 
 
 def _chunks(content: Content, offset: int, size: int) -> Iterator[bytes]:
@@ -226,7 +191,7 @@ def _lines(pieces: Iterable[Piece], sizes: Sizes) -> Iterator[RecordLine]:
     parse, longest = orjson.loads, sizes.line + 1  # with the newline
     for start, _, text, damage in pieces:
         if damage:
-            yield RecordLine(start, None, damage)
+            yield start, None, damage
         for line in io.BytesIO(text):  # faster than a list of them all
             size = len(line)
             try:
@@ -234,11 +199,13 @@ def _lines(pieces: Iterable[Piece], sizes: Sizes) -> Iterator[RecordLine]:
             except ValueError:
                 value = None
             if type(value) is dict and size <= longest:
-                yield _line((start, value, None))
+                yield start, value, None
             else:
                 value, damage = _interpret(line[:-1], start, sizes)
-                if value is not None or damage:
-                    yield _line((start, value, damage))
+                if damage:
+                    yield start, None, damage
+                if value is not None:
+                    yield start, value, None
             start += size
 
 
@@ -292,11 +259,7 @@ class BackfillReader:
         end, stored = self._left.pop(file, (0, []))
         if is_first:
             pieces = _pieces_since(file, content, since, time_of, sizes)
-        elif is_compressed:
-            pieces = iter(())  # it was read to its end
         else:
-            if not stored:
-                content.prefetch(end, end + sizes.block)
             pieces = _pieces(_chunks(content, end, sizes.chunk), sizes, end)
         self._free += sum(len(piece.text) for piece in stored)
 
@@ -324,7 +287,7 @@ class BackfillReader:
             size += sum(len(piece.text) for piece in remaining)
             if size <= self._free:
                 self._free -= size
-                self._left[file] = (position, needed + remaining)
+                self._left[file] = (content.size if is_compressed else position, needed + remaining)
             elif not is_compressed and first is not None:
                 self._left[file] = (first, [])
 

@@ -102,11 +102,8 @@ class LastValues:
 
     def buckets(self) -> Iterator[tuple[Key, dict[int, list[float]]]]:
         """Yield each key with the values of its writers, by the start of the bucket; in order."""
-        for key, buckets in sorted(self._values.items()):
-            yield (
-                key,
-                {
-                    start: [value for _, (_, value) in sorted(writers.items())]
-                    for start, writers in sorted(buckets.items())
-                },
-            )
+        for key, by_start in sorted(self._values.items()):
+            buckets = {}
+            for start, writers in sorted(by_start.items()):
+                buckets[start] = [value for _, (_, value) in sorted(writers.items())]
+            yield key, buckets

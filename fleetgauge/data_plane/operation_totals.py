@@ -63,14 +63,19 @@ def percentiles(
     bucket the times are taken as evenly spread.
     """
     times: list[float] = []
-    position = reached = 0
+    following = iter(buckets)
+    index, inside = next(following)
+    reached = 0
     for percent in percents:
-        rank = max(1, math.ceil(count * percent / 100))
+        rank = math.ceil(count * percent / 100) or 1
         # Percents ascend, so that one pass over the buckets serves all of them.
-        while reached + buckets[position][1] < rank and position + 1 < len(buckets):
-            reached += buckets[position][1]
-            position += 1
-        index, inside = buckets[position]
-        start, end = max(low, _EDGES[index]), min(high, _EDGES[index + 1])
+        while reached + inside < rank and (bucket := next(following, None)):
+            reached += inside
+            index, inside = bucket
+        start, end = _EDGES[index], _EDGES[index + 1]
+        if start < low:
+            start = low
+        if end > high:
+            end = high
         times.append(start + (end - start) * ((rank - reached) / inside))
     return times

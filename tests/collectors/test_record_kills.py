@@ -11,8 +11,9 @@ import psutil
 import pytest
 
 from support.project import KEY, Project
-from support.record_fleets import BEGIN, SETTLE, STEP, Disk, Fleet, Line, Points, Shape, fleet, truth
+from support.record_fleets import BEGIN, SETTLE, STEP, Disk, Fleet, Line, Points, Shape, fleet
 from support.record_model import PRESENT
+from support.record_truth import truth
 from support.servers.datadog import Intake, Push
 
 pytestmark = pytest.mark.slow

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from moto.s3.models import s3_backends
 
-from common.collector import Network
-from common.config.settings import CoreSettings
-from common.config.sources import ConfigurationFile, load
-from support.record_fleets import BEGIN, Disk, Shape, fleet
+from support.bucket import NAME, Bucket
+from support.record_fleets import BEGIN, Disk, Shape, fleet, ticks_over
 from support.record_runs import HOUR, Runs, differences
-from support.record_scenarios import ticks_over
 from support.servers.aws import Aws
 
-BUCKET = "records"
+
+@pytest.fixture
+def bucket(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    return Bucket(aws)
 
 
 def mirror(folder: Path) -> None:
     """Make the bucket what a folder is, with the times of its files."""
     moto = s3_backends["123456789012"]["aws"]
     content = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    for key in {*moto.buckets[BUCKET].keys} - content.keys():
-        moto.delete_object(BUCKET, key)
+    for key in {*moto.buckets[NAME].keys} - content.keys():
+        moto.delete_object(NAME, key)
     for key, path in content.items():
-        stored = moto.put_object(BUCKET, key, path.read_bytes())
+        stored = moto.put_object(NAME, key, path.read_bytes())
         stored.last_modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None)
 
 
@@ -42,16 +45,12 @@ def mirror(folder: Path) -> None:
     ids=repr,
 )
 def test_objects_give_the_points_of_files(
-    kind: str, settings: dict[str, str], aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, settings: dict[str, str], bucket: Bucket, tmp_path: Path
 ) -> None:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
-    aws.make_bucket(BUCKET)
     made = fleet(kind, 3, Shape(seconds=4500, silence=1800), **settings)
     disk = Disk(made, tmp_path)
-    core = load(CoreSettings, None, environ=aws.environment, file=ConfigurationFile())
     on_disk = Runs(kind, tmp_path, settings)
-    in_s3 = Runs(kind, tmp_path, {"paths": f"s3://{BUCKET}/", **settings}, network=Network(core))
+    in_s3 = Runs(kind, tmp_path, {"paths": bucket.path(""), **settings}, network=bucket.network)
     for now in ticks_over(made):
         disk.advance(now)
         mirror(tmp_path)
@@ -63,3 +62,16 @@ def test_objects_give_the_points_of_files(
     backfills = [runs.backfill(BEGIN, until, until + HOUR) for runs in (in_s3, on_disk)]
     assert backfills[0]
     assert differences(*backfills) == []
+
+
+def test_an_object_of_bad_lines_is_lost_and_runs_are_not_known(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put("run/a.jsonl", b"{\n" * 50)
+    bucket.put("run/b.jsonl.gz", b"no gzip")
+    runs = Runs("xenna", tmp_path, {"paths": bucket.path("run/")}, network=bucket.network)
+    for now in (int(time.time()) + 5, int(time.time()) + 5 * HOUR):  # then they are idle
+        ran = runs.run(now)
+        assert sorted(one.partition(": ")[0] for one in ran.report.lost) == [
+            bucket.path("run/a.jsonl"),
+            bucket.path("run/b.jsonl.gz"),
+        ]
+        assert "xenna.runs.active" not in {name for name, *_ in ran.sent}

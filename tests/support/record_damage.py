@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from random import Random
 from typing import Any, NamedTuple
 
 from support.record_fleets import STEP, Points
+from support.record_folder import MAKERS, outstanding
+from support.record_folder import NOW as TICK
 
 Json = dict[str, Any]
 
@@ -48,21 +50,21 @@ def file_name(kind: str) -> str:
 
 def damaged(kind: str, chance: Random, count: int) -> Damaged:
     """Make so many damaged lines of one kind, with good ones of another writer between them."""
-    make, lines, good = _MAKERS[kind], list[bytes](), Points()
+    lines, good = list[bytes](), Points()
     writer = f"good-{chance.randrange(10**6)}"
     for number in range(count):
         at = SPAN[0] + number * (SPAN[1] - SPAN[0]) // count
         key = (*_series(kind, writer), at)
         if number % GOOD_EVERY == 0 and key not in good:
-            good[key] = number
-            lines.append(json.dumps(make(writer, number, at)).encode())
-        lines += _damage(make(f"bad-{chance.randrange(30)}", number, at), chance)
+            good[key] = number + 0.5 * (kind == "xenna")
+            lines.append(json.dumps(_make(kind, writer, number, at)).encode())
+        lines += _damage(_make(kind, f"bad-{chance.randrange(30)}", number, at), chance)
     return Damaged(b"".join(line + b"\n" for line in _shuffled(lines, chance)), good)
 
 
 def good_points(points: Points) -> Points:
     """Return the points of good writers, of the metric that is compared."""
-    compared = {_series(kind, "")[0] for kind in _MAKERS}
+    compared = {_series(kind, "")[0] for kind in MAKERS}
     return {
         key: value
         for key, value in points.items()
@@ -73,46 +75,18 @@ def good_points(points: Points) -> Points:
 def _series(kind: str, writer: str) -> tuple[str, tuple[str, ...], str | None]:
     """Return a series that every record of a writer feeds with its number."""
     return {
-        "xenna": ("xenna.pipeline.num_outputs", ("pipeline_kind:curate", f"run_hash:{writer}"), None),
+        "xenna": ("xenna.pipeline.progress", ("pipeline_kind:curate", f"run_hash:{writer}"), None),
         "gpu_memory": ("gpu_memory.allocated_bytes", ("gpu:0", f"job_id:{writer}", "rank:0"), "node-1"),
         "data_plane": ("data_plane.bytes", (f"job:{writer}", "op:put", "partition_id:p", "rank:0"), None),
     }[kind]
 
 
-def _envelope(kind: str, writer: str, number: int, at: int) -> Json:
-    head = {"schema_version": 1, "kind": kind, "event": "stats", "run_id": writer, "seq": number}
-    return {**head, "timestamp": at, "host": "node-1", "pid": 7}
-
-
-def _xenna(writer: str, number: int, at: int) -> Json:
-    metrics = {"num_outputs": number, "progress": 50.5, "stage/a/queue_in": number, "cluster/total_cpus": 8.0}
-    tags = {"pipeline_kind": "curate", "run_hash": writer}
-    return _envelope("xenna", writer, number, at) | tags | {"metrics": metrics, "stages": []}
-
-
-def _gpu_memory(writer: str, number: int, at: int) -> Json:
-    named = {"session_id": writer, "job_id": writer, "rank": 0, "host": "node-1", "device_id": 0}
-    sizes = {"allocator_allocated_bytes": number, "device_used_bytes": number, "device_total_bytes": 10**6}
-    event = "warning" if number % 5 == 0 else "sample"
-    return {"schema_version": 4, "event_type": event, "timestamp_ns": at * 10**9, **named, **sizes}
-
-
-def _data_plane(writer: str, number: int, at: int) -> Json:
-    known = _envelope("data_plane", writer, number, at) | {"job": writer, "rank": 0}
-    if number % 3 and writer.startswith("bad"):
-        outstanding = {"sole_writer": True, "bytes_outstanding": {"p": number}}
-        outstanding |= {"peak_bytes_outstanding": 100, "keys_outstanding": 5, "interval_s": 10}
-        return known | outstanding | {"foreign_clears": 0, "keys_overflowed": 0}
-    wall = {"sum": 2.0, "min": 2.0, "max": 2.0, "buckets": {"31": 1}}
-    body = {"op": "put", "partition_id": "p", "status": "ok", "count": 1, "keys": 1, "bytes": number}
-    return known | body | {"wall_ms": wall}
-
-
-_MAKERS: Mapping[str, Callable[[str, int, int], Json]] = {
-    "xenna": _xenna,
-    "gpu_memory": _gpu_memory,
-    "data_plane": _data_plane,
-}
+def _make(kind: str, writer: str, number: int, at: int) -> Json:
+    """Return a record; of the data plane, some damaged ones are of what a client has outstanding."""
+    if kind == "data_plane" and number % 3 and writer.startswith("bad"):
+        doubts = {"foreign_clears": 0, "keys_overflowed": 0, "interval_s": 10}
+        return outstanding(number, TICK - at, {"p": number}, run_id=writer, job=writer, **doubts)
+    return MAKERS[kind](writer, number, at)
 
 
 def _shuffled(lines: list[bytes], chance: Random) -> list[bytes]:

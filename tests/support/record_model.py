@@ -14,21 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-from support.record_fleets import (
-    BEGIN,
-    SETTLE,
-    STEP,
-    Disk,
-    Fleet,
-    Key,
-    Line,
-    Shape,
-    Truth,
-    fleet,
-    time_of,
-    truth,
-)
+from support.record_fleets import BEGIN, SETTLE, STEP, Disk, Fleet, Key, Line, Shape, fleet, time_of
 from support.record_runs import HOUR, TIMEOUT, Ran, Runs, unreadable
+from support.record_truth import Truth, truth
 
 LOOKBACK = 2 * STEP
 PRESENT = (

@@ -17,22 +17,6 @@ def folder(tmp_path: Path) -> Folder:
     return Folder("gpu_memory", tmp_path)
 
 
-def test_an_event_becomes_gauges_at_its_own_time_and_under_its_own_host(folder: Folder) -> None:
-    folder.write(event(99.25))
-    ran = folder.tick()
-    points = folder.short(ran.sent)
-    assert {key: value for key, value in points.items() if key[2]} == {
-        ("allocated_bytes", TAGS, 100): GIB,
-        ("reserved_bytes", TAGS, 100): 2 * GIB,
-        ("device_used_bytes", TAGS, 100): 4 * GIB,
-        ("device_total_bytes", TAGS, 100): 16 * GIB,
-        ("utilization_pct", TAGS, 100): 25.0,
-    }
-    assert {host for _, _, host, at in ran.sent if at < NOW} == {"node-1"}
-    assert {host for _, _, host, at in ran.sent if at == NOW} == {None}
-    assert ran.report.dropped == {}
-
-
 def test_a_device_that_does_not_say_has_what_the_allocator_holds(folder: Folder) -> None:
     folder.write(event(100, device_used_bytes=None, device_total_bytes=None, device_id=-1))
     tags = ("job_id:j1", "rank:0")
@@ -86,6 +70,7 @@ def test_ranks_and_devices_have_series_of_their_own(folder: Folder) -> None:
 def test_alerts_are_counted_by_second_and_type_over_all_segments(folder: Folder) -> None:
     kinds = ("warning", "warning", "peak", "critical", "error", "sample", "allocation", "collector_degraded")
     folder.write(*(event(99.5, kind=kind) for kind in kinds), event(98.5, kind="warning"))
+    folder.write(event(99.4, kind="warning"))
     folder.write(event(99.3, kind="warning", session_id="s2"), to="sink/segment-000002.jsonl")
     assert named(folder.points_at(), "alerts") == {
         ((*TAGS, "type:warning"), 100): 3,
@@ -94,14 +79,6 @@ def test_alerts_are_counted_by_second_and_type_over_all_segments(folder: Folder)
         ((*TAGS, "type:error"), 100): 1,
         ((*TAGS, "type:warning"), 99): 1,
     }
-
-
-def test_gauges_are_sent_twice_and_alerts_once(folder: Folder) -> None:
-    folder.write(event(100, kind="warning"))
-    assert len(named(folder.points_at(), "alerts")) == 1
-    later = folder.points_at(NOW + 900)
-    assert named(later, "alerts") == {}
-    assert named(later, "allocated_bytes") == {(TAGS, 100): GIB}
 
 
 @pytest.mark.parametrize(
@@ -124,14 +101,6 @@ def test_a_bad_line_costs_itself_and_is_counted(folder: Folder, line: bytes, rea
     assert set(named(points, "allocated_bytes")) == {(TAGS, 100), (TAGS, 90)}
 
 
-def test_of_two_sessions_with_the_same_tags_the_later_event_is_shown(folder: Folder) -> None:
-    folder.write(event(99.9, 1), event(98.2, 1), to="a/segment-000001.jsonl")
-    folder.write(
-        event(99.5, 2, session_id="s0"), event(98.6, 2, session_id="s0"), to="b/segment-000001.jsonl"
-    )
-    assert named(folder.points_at(), "allocated_bytes") == {(TAGS, 100): 2, (TAGS, 99): 1}
-
-
 class TestWithoutJobId:
     """Jobs of one host and rank become one series."""
 
@@ -149,22 +118,6 @@ class TestWithoutJobId:
 
     def bucket(self, points: Short) -> dict[str, float]:
         return {name: value for (name, tags, ago), value in points.items() if (tags, ago) == (self.TAGS, 120)}
-
-    def test_two_jobs_are_added_and_a_device_they_share_counts_once(self, folder: Folder) -> None:
-        self.write_second(folder)
-        points = folder.points_at()
-        assert self.bucket(points) == {
-            "allocated_bytes": 11,
-            "reserved_bytes": 4 * GIB,
-            "device_used_bytes": 6 * GIB,
-            "device_total_bytes": 16 * GIB,
-            "utilization_pct": 37.5,
-        }
-        # Alerts are counted by the second, also where gauges are aggregated.
-        assert named(points, "alerts") == {
-            (("rank:0", "type:warning"), 100): 2,
-            (("rank:0", "type:warning"), 90): 1,
-        }
 
     def test_two_devices_are_added(self, folder: Folder) -> None:
         self.write_second(folder, device_id=1)

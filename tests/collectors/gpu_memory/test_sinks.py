@@ -103,6 +103,14 @@ def test_a_backfill_counts_sessions_and_dumps_however_long_ago(folder: SinkFolde
     assert "gpu_memory.sessions" not in {name for name, _ in found}
 
 
+def test_a_backfill_finds_the_sinks_of_every_day(tmp_path: Path) -> None:
+    folder = SinkFolder("gpu_memory", tmp_path, paths=f"{tmp_path}/{{date}}")
+    for day in (14, 16):
+        folder.put(f"2026-11-{day}/oom_dump_202611{day}T005500Z_7/events.json", "[]")
+    points = folder.backfill(NOW - 3 * DAY, NOW, NOW)
+    assert [NOW - at for name, _, _, at in points if name == "gpu_memory.oom_dumps"] == [2 * DAY + 300, 300]
+
+
 def test_a_sink_is_watched_while_its_manifest_or_a_segment_is_touched(folder: SinkFolder) -> None:
     for sink, manifest, segment in (("a", 2, 2), ("b", 2, 0.5), ("c", 0.5, 2)):
         folder.manifest(session(sink, "running"), sink=sink, modified=NOW - manifest * DAY)

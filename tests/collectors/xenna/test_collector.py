@@ -18,26 +18,6 @@ def folder(tmp_path: Path) -> Folder:
     return Folder("xenna", tmp_path)
 
 
-def test_a_record_becomes_gauges_at_its_own_time_with_the_stage_as_a_tag(folder: Folder) -> None:
-    metrics = {
-        "progress": 12.5,
-        "pipeline_duration_s": 61,
-        "cluster/total_cpus": 8.0,
-        "stage/http_tokenize_stage/tasks_completed": 41,
-        "stage/http_tokenize_stage/resource/cpu_util_pct": 140.5,
-    }
-    folder.write(xenna(0, 100.75, metrics))
-    stage = (*RUN, "stage:http_tokenize_stage")
-    assert folder.points_at() == {
-        ("pipeline.progress", RUN, 101): 12.5,
-        ("pipeline.pipeline_duration_s", RUN, 101): 61,
-        ("cluster.total_cpus", RUN, 101): 8.0,
-        ("stage.tasks_completed", stage, 101): 41,
-        ("stage.resource.cpu_util_pct", stage, 101): 140.5,
-    }
-    assert folder.ran[-1].report.dropped == {}
-
-
 def test_the_rank_is_a_tag_where_it_is_known(folder: Folder) -> None:
     folder.write(xenna(0, 100, rank=3), xenna(0, 100, {"progress": 7.0}, rank=4))
     assert named(folder.points_at(), "pipeline.progress") == {
@@ -122,25 +102,6 @@ def test_an_invalid_value_leaves_out_only_itself(
     assert folder.ran[-1].report.dropped == {reason: 2 * number for reason, number in dropped.items()}
 
 
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        ({"a": 1}, "not_a_record"),
-        ({"timestamp": NOW - 100, "metrics": []}, "not_a_record"),
-        ({"timestamp": "soon", "metrics": {}}, "bad_timestamp"),
-        (xenna(0, 100, schema_version=2), "unknown_schema_version"),
-    ],
-)
-def test_an_invalid_line_is_dropped_and_counted(folder: Folder, value: dict[str, Any], reason: str) -> None:
-    folder.write(value, xenna(7, 90))
-    ran = folder.tick()
-    points = folder.short(ran.sent)
-    assert ran.report.dropped == {reason: 1}
-    assert ran.report.lost == []
-    assert points["pipeline.progress", RUN, 90] == 50.0
-    assert (points["ingest.bad_records", (), 0], points["ingest.records", (), 0]) == (1, 1)
-
-
 def test_a_run_that_ended_is_a_count_at_its_own_second(folder: Folder) -> None:
     ended: dict[str, Any] = {"event": "end", "metrics": {}}
     folder.write(xenna(1, 300.5, {"progress": 100.0}, event="end", status="ok"))
@@ -209,3 +170,19 @@ def test_every_declared_metric_is_emitted_and_no_other(folder: Folder) -> None:
     ran = folder.tick()
     assert {name for name, *_ in ran.sent} == {metric.name for metric in folder.collector.metrics}
     assert ran.report.dropped == {}
+
+
+@pytest.mark.parametrize("names", [("a.jsonl", "b.jsonl"), ("b.jsonl", "a.jsonl")])
+def test_the_order_of_files_and_lines_does_not_change_sums(tmp_path: Path, names: tuple[str, str]) -> None:
+    folder = Folder("xenna", tmp_path, stage_run_hash="false")
+    for number, name in enumerate(names):
+        body = {"stage/a/speed_tasks_per_s": 0.1 + number / 3, "stage/a/throughput_tasks_per_s": 0.1}
+        earlier = {"stage/a/speed_tasks_per_s": 77, "stage/a/throughput_tasks_per_s": float("inf")}
+        run = {"run_id": f"r{number}"}
+        folder.write(xenna(1, 115, body, **run), xenna(0, 116, earlier, **run), to=name)
+    tags = ("pipeline_kind:curate", "stage:a")
+    assert folder.points_at() == {
+        ("stage.speed_tasks_per_s", tags, 120): round((0.1 + 0.1 + 1 / 3) / 2, 9),
+        ("stage.throughput_tasks_per_s", tags, 120): 0.2,
+    }
+    assert folder.points_at(NOW + 30) == {}  # a bucket is sent once

@@ -6,7 +6,6 @@ import gzip
 import json
 import logging
 import os
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -76,21 +75,6 @@ def test_windows_of_runs_follow_each_other_whatever_their_delay(
     assert [one.until for one in windows[:-1]] == [one.since for one in windows[1:]]
 
 
-@given(steps, settles, widths, st.lists(st.integers(1, 7200), min_size=2, max_size=8))
-def test_with_state_runs_that_were_left_out_cost_only_what_is_too_old(
-    step: int, settle: int, width: int, gaps: list[int]
-) -> None:
-    now, sent_until = NOW, None
-    for gap in gaps:
-        now += gap
-        earliest = now + TIMEOUT - 3600
-        window = window_of(now, step, sent_until, earliest, settle, width)
-        if sent_until is not None:
-            assert window.since == sent_until or 0 <= window.since - earliest < width
-        assert window.until > now - settle - width or sent_until is None
-        sent_until = window.until
-
-
 def test_a_time_in_the_future_is_as_good_as_none() -> None:
     without = window_of(NOW, 900, None, NOW - 3000, 60, 60)
     assert window_of(NOW, 900, NOW + 1, NOW - 3000, 60, 60) == without
@@ -141,15 +125,6 @@ def test_without_state_a_run_that_is_repeated_sends_the_same(tmp_path: Path) -> 
 
 
 # Late data
-
-
-def test_one_missed_run_and_records_up_to_a_step_late_cost_no_gauge(tmp_path: Path) -> None:
-    folder = Folder("xenna", tmp_path, store=False)
-    folder.write(xenna(0, 700), xenna(1, 100))
-    folder.tick(NOW - 900)
-    assert set(progress(folder, NOW + 900)) == {700, 100}
-    folder.write(xenna(2, 90))
-    assert set(progress(folder, NOW + 900)) == {700, 100, 90}
 
 
 def test_a_silent_file_that_goes_on_is_sent_from_where_it_stopped(folder: Folder) -> None:
@@ -286,7 +261,7 @@ def test_sums_of_a_backfill_are_not_sent_where_a_unit_was_lost(calls: Folder) ->
 
 def test_damage_is_counted_in_the_first_run_that_reads_it(folder: Folder) -> None:
     folder.write(xenna(0, 110, {"progress": 1.0, "odd": 5}), b"{", xenna(1, 100, {"progress": float("nan")}))
-    folder.write(xenna(2, 95, kind="data_plane"), xenna(3, 90, event="odd"))
+    folder.write(xenna(2, 95, kind="data_plane"), xenna(3, 90, event="odd"), modified=NOW - 1)
     first, second = folder.tick(), folder.tick(NOW + 900)
     assert first.report.dropped == {"unknown_metric": 1, "not_json": 1, "not_finite": 1, "not_a_record": 1}
     assert second.report.dropped == {}
@@ -351,9 +326,65 @@ def test_a_path_where_every_record_is_of_another_kind_is_lost(kind: str, tmp_pat
     assert ran.report.dropped == {}
 
 
-def test_a_file_that_has_no_record_of_the_window_is_no_loss(folder: Folder) -> None:
-    folder.write(xenna(0, 7200))
-    assert folder.tick().report.lost == []
+BAD = {
+    "damaged": b"{",
+    "another version": xenna(9, 100, schema_version=2),
+    "without a time": xenna(9, 100, timestamp=None),
+    "in the future": xenna(9, -5000),
+}
+LATER = NOW + 900  # the run after the one at NOW
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+@pytest.mark.parametrize("good", [(), (xenna(0, 1100), xenna(1, 1090))], ids=["no record", "older records"])
+def test_a_file_whose_last_lines_are_all_bad_is_lost_and_not_present(
+    tmp_path: Path, good: tuple[dict[str, Any], ...], bad: bytes | dict[str, Any], compressed: bool
+) -> None:
+    folder = Folder("xenna", tmp_path)
+    folder.write(xenna(0, 100, run_id="r2", run_hash="b"), b"{", xenna(1, 90, run_id="r2", run_hash="b"))
+    path = folder.write(*good, *[bad] * 20, to="bad.jsonl")
+    if compressed:
+        Path(f"{path}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        os.utime(f"{path}.gz", (NOW, NOW))
+        path.unlink()
+    for now in (NOW, LATER, NOW + 6 * 3600):  # the last time it is idle
+        ran = folder.tick(now)
+        [lost] = ran.report.lost
+        assert lost.startswith(f"{path}")
+        assert "its last 20 lines cannot be used" in lost or now > LATER
+        points = folder.short(ran.sent)
+        assert named(points, "runs.active") == {}
+        assert [tags for tags, _ in named(points, "run.last_record_age_seconds")] == [
+            ("pipeline_kind:curate", "run_hash:b")
+        ]
+    assert folder.ran[0].sent["xenna.ingest.bad_records", (), None, NOW] == 21
+    assert len(named(folder.short(folder.ran[0].sent), "pipeline.progress")) == 2 + len(good)
+
+
+def test_bad_lines_among_good_ones_cost_only_themselves(folder: Folder) -> None:
+    folder.write(*[b"{"] * 9, xenna(0, 100), *[b"{"] * 9, xenna(1, 90), *[b"{"] * 9, modified=NOW - 70)
+    ran = folder.tick()
+    assert (ran.report.lost, ran.report.dropped) == ([], {"not_json": 27})
+    assert ran.sent["xenna.runs.active", (), None, NOW] == 1
+    folder.write(b"[]", modified=NOW + 300)  # counted although no record of this window precedes it
+    assert folder.tick(LATER).report.dropped["not_an_object"] == 1
+
+
+def test_a_bad_last_line_of_an_idle_file_costs_only_itself(folder: Folder) -> None:
+    folder.write(xenna(0, 5000), xenna(1, 4990), xenna(2, 4980, schema_version=2), modified=NOW - 4980)
+    ran = folder.tick()
+    assert ran.report.lost == []
+    assert ran.sent["xenna.run.last_record_age_seconds", RUN, None, NOW] == 4990
+
+
+@each_kind
+def test_a_backfill_loses_a_file_of_bad_lines_once(kind: str, tmp_path: Path) -> None:
+    folder = Folder(kind, tmp_path)
+    folder.write(MAKERS[kind]("w", 5, NOW - 5000), to="a/segment-000001.jsonl", modified=NOW - 5000)
+    lost = folder.write(*[b"{"] * 5, to="b/segment-000001.jsonl", modified=NOW - 100)
+    folder.backfill(NOW - 7200, NOW, NOW + 3600)
+    assert [one.partition(": ")[0] for ran in folder.ran for one in ran.report.lost] == [str(lost)]
 
 
 @each_kind
@@ -407,22 +438,7 @@ def test_the_check_says_how_many_files_there_are_and_the_newest(kind: str, tmp_p
     assert folder.check() == [f"{tmp_path}: 2 files; the newest is {newest}"]
 
 
-def test_a_run_over_an_empty_directory_is_no_loss(folder: Folder) -> None:
-    ran = folder.tick()
-    assert ran.report.lost == []
-    assert ran.sent["xenna.ingest.files", (), None, NOW] == 0
-
-
 # A backfill
-
-
-def test_windows_of_a_backfill_follow_each_other(folder: Folder) -> None:
-    folder.write(*(xenna(number, ago) for number, ago in enumerate(range(9000, 0, -600))))
-    folder.backfill(NOW - 9000, NOW, NOW)
-    windows = [ran.window for ran in folder.ran]
-    assert all(before.until == after.since for before, after in pairwise(windows))
-    sent = [at for ran in folder.ran for name, _, _, at in ran.sent if name == "xenna.pipeline.progress"]
-    assert sent == [NOW - ago for ago in range(9000, 0, -600)]
 
 
 def test_events_of_gpu_memory_are_read_by_their_own_time(tmp_path: Path) -> None:

@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 
 from common.collector import Network
-from common.records.files import MAX_DEPTH, MAX_DOCUMENT, NOT_THERE, ChangedFileError, Files, reason
-from common.records.names import former_names, shown, unit
+from common.records.files import (
+    MAX_DOCUMENT,
+    NOT_THERE,
+    ChangedFileError,
+    Files,
+    Found,
+    former_names,
+    reason,
+    shown,
+    unit,
+)
 
 NOW = 2_000_000_000
 
@@ -23,6 +32,10 @@ def found(*patterns: object) -> list[str]:
     result = files().find([str(pattern) for pattern in patterns])
     assert result.unreadable == []
     return sorted(result.files)
+
+
+def patterns(result: Found) -> dict[str, str]:
+    return {path: file.pattern for path, file in result.files.items()}
 
 
 def make(root: Path, *names: str, content: bytes = b"") -> None:
@@ -107,7 +120,7 @@ def test_date_in_a_pattern_is_each_day_of_the_span(
     make(tmp_path, *(f"1970-01-0{day}/a.jsonl" for day in "123"))
     pattern = f"{tmp_path}/{{date}}"
     result = files(since, until).find([pattern])
-    assert result.pattern_of == {f"{tmp_path}/1970-01-0{day}/a.jsonl": pattern for day in days}
+    assert patterns(result) == {f"{tmp_path}/1970-01-0{day}/a.jsonl": pattern for day in days}
     assert result.unreadable == []
 
 
@@ -117,7 +130,7 @@ def test_fixed_part_of_a_pattern_must_exist(tmp_path: Path) -> None:
     empty = ["x*/y.jsonl", "*.txt", "{date}/*.jsonl", "there.jsonl", "rotated.jsonl"]
     result = files().find([f"{tmp_path}/{pattern}" for pattern in [*gone, *empty]])
     assert result.unreadable == [(f"{tmp_path}/{fixed}", NOT_THERE) for fixed in gone.values()][:2]
-    assert sorted(result.pattern_of.values()) == [f"{tmp_path}/rotated.jsonl", f"{tmp_path}/there.jsonl"]
+    assert sorted(patterns(result).values()) == [f"{tmp_path}/rotated.jsonl", f"{tmp_path}/there.jsonl"]
 
 
 def test_file_with_two_names_is_found_once(tmp_path: Path) -> None:
@@ -125,8 +138,7 @@ def test_file_with_two_names_is_found_once(tmp_path: Path) -> None:
     os.link(tmp_path / "b.jsonl", tmp_path / "a.jsonl")
     (tmp_path / "c.jsonl").symlink_to(tmp_path / "b.jsonl")
     result = files().find([f"{tmp_path}/[bc].jsonl", str(tmp_path)])
-    assert result.pattern_of == {f"{tmp_path}/a.jsonl": str(tmp_path)}
-    assert list(result.files) == [f"{tmp_path}/a.jsonl"]
+    assert patterns(result) == {f"{tmp_path}/a.jsonl": str(tmp_path)}
 
 
 def test_document_is_read_to_a_byte_more_than_it_may_have(tmp_path: Path) -> None:
@@ -145,10 +157,7 @@ def test_document_is_read_to_a_byte_more_than_it_may_have(tmp_path: Path) -> Non
 def test_what_is_no_readable_file_is_reported_and_the_others_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deep = "/".join(["x"] * MAX_DEPTH)
-    make(
-        tmp_path, "a.jsonl", "directory.jsonl/b.log", "locked/b.jsonl", f"{deep}/c.jsonl", f"{deep}/x/d.jsonl"
-    )
+    make(tmp_path, "a.jsonl", "directory.jsonl/b.log", "locked/b.jsonl")
     os.mkfifo(tmp_path / "pipe.jsonl")
     os.mkfifo(tmp_path / "other pipe")
     (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
@@ -162,13 +171,12 @@ def test_what_is_no_readable_file_is_reported_and_the_others_are_found(
 
     monkeypatch.setattr(os, "scandir", denied)  # the tests may run as root, who may read everything
     result = files().find([str(tmp_path), f"{tmp_path}/loop.jsonl/*/b.jsonl"])
-    assert sorted(result.files) == [f"{tmp_path}/a.jsonl", f"{tmp_path}/{deep}/c.jsonl"]
+    assert sorted(result.files) == [f"{tmp_path}/a.jsonl"]
     assert {(shown(path).removeprefix(f"{tmp_path}/"), why) for path, why in result.unreadable} == {
         ("pipe.jsonl", "it is not a regular file"),
         ("loop.jsonl", os.strerror(errno.ELOOP)),
         ("\\xff.jsonl", "its name is not UTF-8"),
         ("locked", "Permission denied"),
-        (f"{deep}/x", f"it is more than {MAX_DEPTH} directories deep"),
     }
 
 
@@ -180,7 +188,7 @@ def test_more_files_than_the_limit_are_reported_and_the_first_are_found(
     assert len(found(tmp_path)) == 3
     monkeypatch.setattr("common.records.files.MAX_FILES", 2)
     result = files().find([str(tmp_path)])
-    assert len(result.files) == len(result.pattern_of) == 2
+    assert len(result.files) == 2
     assert result.unreadable == [(str(tmp_path), "more than 2 files; narrow the pattern")]
 
 
@@ -189,8 +197,8 @@ def test_more_files_than_the_limit_are_reported_and_the_first_are_found(
 
 def test_file_that_was_renamed_replaced_or_deleted_is_noticed(tmp_path: Path) -> None:
     make(tmp_path, "a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl", content=b"line\n")
-    storage = files()
-    first = {path[-7]: file for path, file in storage.find([str(tmp_path)]).files.items()}
+    storage = files().storage(str(tmp_path))
+    first = {path[-7]: file for path, file in files().find([str(tmp_path)]).files.items()}
     (tmp_path / "a.jsonl").rename(tmp_path / "a.jsonl.1")
     make(tmp_path, "a.jsonl", "new")
     (tmp_path / "b.jsonl").unlink()
@@ -203,7 +211,7 @@ def test_file_that_was_renamed_replaced_or_deleted_is_noticed(tmp_path: Path) ->
     assert storage.current(first["a"]).path == f"{tmp_path}/a.jsonl.1"
     with pytest.raises(FileNotFoundError):
         storage.current(first["b"])
-    storage.open(storage.current(first["c"])).close()
+    storage.open(storage.current(first["c"]))
     with pytest.raises(OSError):  # nothing waits for a writer of the pipe
         storage.open(first["d"])
     with pytest.raises(OSError, match="not a regular file"):

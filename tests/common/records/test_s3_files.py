@@ -13,7 +13,7 @@ import pytest
 
 from common.collector import Network
 from common.records.files import ATTEMPTS, NOT_THERE, File, Files, reason
-from common.records.reader import MAX_OPEN_OBJECTS, BackfillReader, Sizes, read
+from common.records.reader import MAX_OPEN_OBJECTS, BackfillReader, read
 from fleetgauge.records import Json
 from support.bucket import NAME, Bucket
 from support.servers.aws import Aws
@@ -57,7 +57,9 @@ def times(files: Files, found: list[File], since: float = 0, **options: Any) -> 
     result: dict[str, list[float] | str] = {}
     for file, lines in read(files, [(file, since) for file in found], time_of, **options):
         try:
-            found_times = [line.value["t"] for line in lines if line.value]
+            found_times = [value["t"] for _, value, _ in lines if value]
+        except FileNotFoundError:
+            continue
         except OSError as error:
             result[file.path.removeprefix(f"s3://{NAME}/")] = reason(error)
         else:
@@ -214,7 +216,7 @@ def test_window_of_a_large_object_is_not_requested_twice(bucket: Bucket) -> None
     [result] = times(files, found, 30_000).values()
     assert 24_000 < float(result[0]) < 29_400
     assert float(result[-1]) > 39_999
-    assert bucket.bytes_read() < 16 * MB
+    assert bucket.bytes_read() <= 16 * MB
     assert len(bucket.aws.requests) < 25
 
 
@@ -313,8 +315,8 @@ def test_object_that_is_replaced_while_it_is_read_is_lost(bucket: Bucket) -> Non
     bucket.put("run/b.jsonl", record(1))
     files, found = listed(bucket)
     other = content_of(9 * MB, 50, 100_050)
-    bucket.on_read(12, "run/a.jsonl", lambda: bucket.put("run/a.jsonl", other))
-    result = times(files, found, 0, sizes=Sizes(block=1 << 18, chunk=1 << 18))
+    bucket.on_read(7, "run/a.jsonl", lambda: bucket.put("run/a.jsonl", other))
+    result = times(files, found, 0)
     assert result == {"run/a.jsonl": "it was uploaded again while it was read", "run/b.jsonl": [1]}
 
 
