@@ -147,10 +147,8 @@ def _rejection(error: RejectedError) -> Exception:
     match error.status:
         case 401:
             return RefusedKeyError(f"{error}; check WANDB_API_KEY and WANDB_BASE_URL")
-        case 403:
-            return RefusedProjectError(f"{error}; check that WANDB_API_KEY may read the project")
-        case 404:
-            return RefusedProjectError(f"{error}; check WANDB_PROJECTS and WANDB_BASE_URL")
+        case 403 | 404:
+            return RefusedProjectError(f"{error}; check WANDB_PROJECTS, WANDB_API_KEY and WANDB_BASE_URL")
         case 413:
             return FailedRequestError(str(error), Failure.HEAVY)
         case status if status < 400 or status == 405:

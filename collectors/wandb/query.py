@@ -273,8 +273,8 @@ class Projects:
     """The projects that the settings name and this shard reads: `selected`.
 
     `found` are those in the listing of an entity, `lost` entities that cannot be listed, and projects that
-    have the tags of another. `filters` select the runs to be read, which are counted per project; `missing` is what
-    the server does not know.
+    have the tags of another. `filters` select the runs to be read, which are counted per project. `missing`
+    is what the server does not know.
     """
 
     def __init__(self, api: Api, context: Context[WandbSettings], filters: Filter) -> None:

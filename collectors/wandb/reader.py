@@ -67,7 +67,7 @@ class Listing:
     slices: Slices[Run | None]
     flaws: dict[str, list[str]] = field(default_factory=dict)  # by run
     errors: int = 0  # answers with errors beside the data
-    trouble: Exception | None = None  # the last failure, while it lasts
+    trouble: Exception | None = None  # what delays it: the last failure, or the rate limit
     due: float = 0.0  # when it may be requested again
 
     @cached_property
@@ -214,10 +214,9 @@ class _Pass:
         self._unneeded = unneeded(settings.grouping, system_metrics=system_metrics)
         self._under_way: dict[Future[Answer], tuple[Listing, SliceRequest, float]] = {}
         self._ended: list[Result] = []
-        # How many requests may be under way, when the next may start, and what last delayed it.
+        # How many requests may be under way, and when the next may start.
         self._allowed = float(reader.connections)
         self._opens = 0.0
-        self._obstacle: Exception | None = None
         size = min(SYSTEM_METRICS_PAGE, settings.page_size) if system_metrics else settings.page_size
         # Where most runs are expected: it only decides where slices are cut first.
         since = window.since - settings.window
@@ -341,7 +340,8 @@ class _Pass:
         # The rate limit is per user, and W&B announces it: waiting for its reset is cheaper than a 429.
         left, reset = requests_left(answer.headers), requested_wait(answer.headers, 0)
         if left is not None and left <= len(self._under_way) and reset is not None:
-            self._delay(now + reset, SourceError(f"it takes no request for {reset:g} s"))
+            self._opens = max(self._opens, now + reset)
+            listing.trouble = SourceError(f"the rate limit of W&B takes no request for {reset:g} s")
         self._report.progress(f"listing the runs of {listing.project}", len(slices.rows), slices.total)
         return True
 
@@ -364,15 +364,11 @@ class _Pass:
             delay = RATE_LIMIT_DELAY if delay is None else delay
         if delay is not None:
             # Jitter, so that a fleet does not come back at one instant.
-            self._delay(now + delay + random.uniform(0, 0.5), error)  # noqa: S311
+            self._opens = max(self._opens, now + delay + random.uniform(0, 0.5))  # noqa: S311
         else:
             # Slower than for single requests: to find a run that cannot be served takes many failures.
             listing.due = now + backoff(1 + listing.slices.failures // 2)
         listing.slices.failed(request, failure, error)
-
-    def _delay(self, until: float, obstacle: Exception) -> None:
-        """Let no request start before `until`."""
-        self._opens, self._obstacle = max(self._opens, until), obstacle
 
     def _end(self, listing: Listing, result: Listing | Exception) -> None:
         """End a listing with its result; remember the rows that could not be served."""
@@ -389,7 +385,7 @@ class _Pass:
 
     def _timeout(self, listing: Listing) -> FleetgaugeError:
         """Return the error for a listing that was not complete in time."""
-        slices, reason = listing.slices, listing.trouble or self._obstacle
+        slices, reason = listing.slices, listing.trouble
         of = "" if slices.total is None else f" of {slices.total:,}"
         return DeadlineExceededError(
             f"the deadline of {self._deadline.seconds:g} s passed after {len(slices.rows):,}{of} runs; "
