@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -29,12 +28,6 @@ from support.wandb_reading import Read, context
 ANTS = Project("acme", "ants")
 VIEWER = {"id": "x"}
 PLAIN: dict[str, str | None] = {"Content-Encoding": None}  # a body in place of a compressed one
-
-
-@pytest.fixture
-def server() -> Iterator[Wandb]:
-    with Wandb() as running:
-        yield running
 
 
 READING = RunReader("github.sky.*", None, 1)

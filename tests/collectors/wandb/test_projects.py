@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,12 +19,6 @@ from support.wandb_reading import COHORT, Read, context, read, rows
 ALL: dict[str, Any] = {"WANDB_PROJECTS": "acme/*"}
 PLAIN: dict[str, str | None] = {"Content-Encoding": None}
 EARLY, LATE = "2024-01-01T00:00:00Z", "2025-01-01T00:00:00Z"
-
-
-@pytest.fixture
-def server() -> Iterator[Wandb]:
-    with Wandb() as running:
-        yield running
 
 
 class TestEntities:
