@@ -375,18 +375,14 @@ class Projects:
         Where that is unknown of any of them, it is the one named first, then the first by name. Sent under
         the same tags, points of both would overwrite each other.
         """
+        order = {project: number for number, project in enumerate(named)}
         groups: dict[tuple[str, str], list[Project]] = defaultdict(list)
-        for project in chosen:
+        for project in sorted(chosen, key=lambda each: (order.get(each, len(order)), each)):
             tags = (normalise_tag(f"entity:{project.entity}"), normalise_tag(f"project:{project.name}"))
             groups[tags].append(project)
-        order = {project: number for number, project in enumerate(named)}
         for group in groups.values():
-            created = {project: self.found.get(project, ProjectInfo()).created for project in group}
-            is_known = None not in created.values()
-            first = min(
-                group,
-                key=lambda each: (is_known and created[each], order.get(each, len(order)), each),
-            )
+            created = [self.found.get(project, ProjectInfo()).created for project in group]
+            first = group[0 if None in created else created.index(min(time or 0 for time in created))]
             error = CollidingProjectError(
                 f"Datadog stores its tags as those of {first}; rename it in W&B, or leave it out"
             )

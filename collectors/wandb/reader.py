@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -148,25 +148,18 @@ class Reader:
         return [*read.values()]
 
     def count_dropped(self, listing: Listing) -> None:
-        """Report what was dropped of single runs, and the seconds that are not complete.
-
-        Counts are by reason, with one example each.
-        """
+        """Report what was dropped of single runs, and the seconds that are not complete."""
         report, project, slices = self.context.report, listing.project, listing.slices
-        dropped = Counter(reason for reasons in listing.flaws.values() for reason in reasons)
-        examples = {
-            reason: f"{project}, run {run}" for run, reasons in listing.flaws.items() for reason in reasons
-        }
+        for run, reasons in listing.flaws.items():
+            for reason in reasons:
+                report.drop(reason, 1, f"{project}, run {run}")
         for second, _ in slices.unserved:
-            dropped["unserved_run"] += 1
-            examples["unserved_run"] = f"{project}, a run created at {iso(second)}"
+            report.drop("unserved_run", 1, f"{project}, a run created at {iso(second)}")
         if listing.errors:
-            dropped["graphql_error"] = listing.errors
-        for reason, number in dropped.items():
-            report.drop(reason, number, examples.get(reason, str(project)))
-        for second_name in slices.partial:
-            what = f"{project}, runs created at {second_name}"
-            report.lose(what, "not all of them could be listed", "incomplete")
+            report.drop("graphql_error", listing.errors, str(project))
+        for name in slices.partial:
+            why = "not all of them could be listed"
+            report.lose(f"{project}, runs created at {name}", why, "incomplete")
         log.info("%s: %d runs listed, %s unseen", project, len(slices.rows), listing.unseen)
 
     def probe(self, project: Project, filters: Filter) -> int | None:
