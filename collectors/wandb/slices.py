@@ -326,7 +326,7 @@ class Slices(Generic[T]):
         # A server that never ends its pages must not be read forever.
         elif not is_last and crowd.offset <= self._max_rows:
             return
-        elif crowd.total is None or crowd.unserved or crowd.rounds == MAX_ROUNDS:
+        elif crowd.unserved or crowd.rounds == MAX_ROUNDS:
             self._slices.remove(request.slice)
             self.partial.append(iso(request.since))
         else:

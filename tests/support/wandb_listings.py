@@ -192,6 +192,7 @@ def _crowd(listing: Listing, seconds: int, largest: int, *, tie: bool = False) -
 
 CLASSES = (
     *("still", "drift", "no totals", "hidden rows", "unservable rows", "swaps", "crowded seconds"),
+    "swaps in crowded seconds",
     *("ties in unstable order", "ties larger than a page", "a change at every answer"),
     *("rounded down", "rounded to nearest", "rounded up"),
     *("quick failures", "heavy pages", "short pages", "unreadable times", "no order"),
@@ -222,6 +223,10 @@ def _make(listing: Listing, kind: str) -> None:
             listing.kinds, listing.changes = ("swap",), chance.uniform(0.2, 0.8)
         case "crowded seconds":
             _crowd(listing, 3, 2 * size)
+        case "swaps in crowded seconds":
+            runs.clear()
+            _crowd(listing, 2, 4 * size)
+            listing.kinds, listing.changes = ("swap",), chance.uniform(0.3, 1)
         case "ties in unstable order":
             _crowd(listing, 8, size, tie=True)
             listing.stable = False

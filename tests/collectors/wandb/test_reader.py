@@ -143,7 +143,7 @@ class TestRequests:
 
     def test_a_listing_that_ends_early_is_continued_by_time(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(60))
-        server.ends_at = 29
+        server.ends_at = 9
         assert read(server, FLEETGAUGE_WANDB_PAGE_SIZE="10").counts == {"acme/ants": 60}
 
     def test_a_server_that_ignores_the_filter_loses_the_project(self, server: Wandb) -> None:

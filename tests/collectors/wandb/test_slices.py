@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -78,16 +79,38 @@ class TestCost:
             made = evenly(seed, 600)
             made.runs[seed * 10].unservable = True
             slices = made.read()
-            assert (len(slices.rows), slices.partial) == (599, [])
+            assert (len(slices.rows), slices.total, slices.partial) == (599, 600, [])
             assert [second for second, _ in slices.unserved] == [math.floor(made.runs[seed * 10].created)]
             assert made.requests <= 80
             made.requests = 0
             again = made.read(slices.unserved)
-            assert (len(again.rows), again.unserved, again.partial) == (599, slices.unserved, [])
+            assert (len(again.rows), again.total, again.partial) == (599, 600, [])
+            assert again.unserved == slices.unserved
             assert made.requests <= 5
             made.runs[seed * 10].unservable = False
             healed = made.read(slices.unserved)
             assert (len(healed.rows), healed.unserved, healed.partial) == (600, [], [])
+
+    def test_unservable_run_in_a_crowded_second_costs_few_more_requests(self) -> None:
+        made = evenly(1, 0)
+        for number in range(400):
+            made.add(SINCE + number / 400)
+        made.runs[200].unservable = True
+        assert len(made.read().rows) == 399
+        assert made.requests <= 120
+
+    def test_rows_are_requested_as_before_once_a_heavy_run_is_stepped_over(self) -> None:
+        slices = started(64)
+        while not slices.unserved:
+            request = following(slices)
+            if request.since <= SINCE + 9 < request.until:
+                slices.failed(request, Failure.HEAVY, ERROR)
+            elif request.until == SINCE:
+                waits = request
+            else:
+                slices.served(request, page(total=0))
+        slices.release(waits)
+        assert following(slices).rows == 64
 
 
 class TestDecisions:
@@ -130,14 +153,27 @@ class TestDecisions:
         following(slices)
         assert slices.cut() is None
 
-    def test_a_second_that_is_not_proven_complete_is_named(self) -> None:
+    def test_order_does_not_matter_where_one_page_shows_all(self) -> None:
+        slices = started()
+        slices.served(following(slices), page(SINCE + 9, SINCE, SINCE + 5))
+        assert (slices.outstanding, len(slices.rows)) == (0, 3)
+
+    @pytest.mark.parametrize(("total", "endless"), [(5, False), (None, False), (None, True)])
+    def test_a_second_that_is_not_proven_complete_is_named(self, total: int | None, endless: bool) -> None:
         slices = started(2)
         while (request := slices.next()) is not None:
-            rows = {f"r{at}": None for at in range(request.offset, min(request.offset + 2, 4))}
-            shown = Page(rows, [float(SINCE)] * len(rows), 5, request.offset + 2 < 5)
+            rows = {f"r{at % 4}": None for at in range(request.offset, request.offset + 2)}
+            shown = Page(rows, [float(SINCE)] * len(rows), total, endless or request.offset < 2)
             inside = request.since <= SINCE < request.until
-            slices.served(request, shown if inside else Page({}, [], 0, False))
-        assert (slices.partial, len(slices.rows), slices.total) == ([iso(SINCE)], 4, 5)
+            slices.served(request, shown if inside else Page({}, [], total and 0, False))
+        assert (slices.partial, len(slices.rows), slices.total) == ([iso(SINCE)], 4, total)
+
+    def test_seconds_with_a_remembered_row_are_slices_of_their_own(self) -> None:
+        slices = Slices[None](9, 100, SINCE, UNTIL, [(SINCE, 3), (SINCE + 1, 0), (SINCE, 5)])
+        found = [following(slices) for _ in range(slices.outstanding)]
+        limits = [EARLIEST, SINCE, SINCE + 1, SINCE + 2, LATEST]
+        assert [(each.since, each.until) for each in found] == [*pairwise(limits)]
+        assert [each.rows for each in found] == [9, 3, 1, 9]
 
     def test_more_runs_than_allowed_are_an_error(self) -> None:
         slices = Slices[None](10, 5, SINCE, UNTIL)
