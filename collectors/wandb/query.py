@@ -65,7 +65,7 @@ class Extra(Enum):
     TAGS = ("tags", "tags: groups by the tags of runs are unknown")
     SYSTEM_METRICS = ("systemMetrics", "systemMetrics: the utilisation of GPUs and idle runs are unknown")
     PROJECT_CREATED = ("created: createdAt", "createdAt: of colliding projects, the first by name is read")
-    RUN_COUNT = ("runCount(filters: %(filters)s)", "runCount: every project of an entity costs a request")
+    RUN_COUNT = ("runCount(filters: $filters)", "runCount: every project of an entity costs a request")
 
     @property
     def names(self) -> set[str]:
@@ -100,11 +100,11 @@ query Runs(
 }
 """
 _PROJECTS = """\
-query Projects($entity: String!, $first: Int, $after: String) {
+query Projects($entity: String!, $first: Int, $after: String, $filters: JSONString) {
   viewer { id }
   models(entityName: $entity, first: $first, after: $after) {
     pageInfo { hasNextPage endCursor }
-    edges { node { name created: createdAt runCount(filters: %(filters)s) } }
+    edges { node { name created: createdAt runCount(filters: $filters) } }
   }
 }
 """
@@ -154,11 +154,10 @@ def without(error: UnknownFieldsError, missing: frozenset[Extra]) -> frozenset[E
     return missing | unknown
 
 
-def _text(query: str, missing: Collection[Extra], arguments: Mapping[str, str]) -> str:
-    """Return the text of a query without the parts that are missing, and with its arguments."""
+def _without(query: str, missing: Collection[Extra]) -> str:
     for extra in missing:
         query = query.replace(extra.value[0], "")
-    return query % arguments
+    return query
 
 
 def runs_query(
@@ -178,7 +177,7 @@ def runs_query(
     # W&B's cursor is the offset of the last row in base64, so that any offset can be requested without paging
     # to it.
     after = f"arrayconnection:{request.offset - 1}".encode()
-    return _text(_RUNS, missing, keys), {
+    return _without(_RUNS, missing) % keys, {
         "entity": project.entity,
         "project": project.name,
         "filters": json.dumps({"$and": [filters, {"createdAt": created}]} if created else filters),
@@ -340,8 +339,11 @@ class Projects:
         Counting runs may be too much for the server: after a few failures it is not requested.
         """
         # A count per project saves a request for every project without runs to read.
-        text = _text(_PROJECTS, self.missing, {"filters": json.dumps(json.dumps(self.filters))})
+        text = _without(_PROJECTS, self.missing)
+        if Extra.RUN_COUNT in self.missing:  # a variable must be used
+            text = text.replace(", $filters: JSONString", "")
         variables = {"entity": entity, "first": PROJECTS_PER_PAGE, "after": after}
+        variables["filters"] = json.dumps(self.filters)
         try:
             data, errors, _ = self._api.post(text, variables, self._deadline)
             models: Json = data.get("models")

@@ -310,6 +310,7 @@ class TestFailures:
         server.faults.add(fault, times=2)
         left = read(server)
         assert (left.counts, left.report.requests, left.report.lost) == ({"acme/ants": 3}, 3, [])
+        assert left.waits  # not at once
 
     @pytest.mark.parametrize(
         ("fault", "text"),
@@ -348,17 +349,26 @@ class TestFailures:
 
 
 class TestLimits:
-    def test_after_a_429_all_wait_half_go_on_and_the_others_come_back(self, server: Wandb) -> None:
+    @pytest.mark.parametrize(
+        ("refusal", "seconds"),
+        [
+            (Fault(status=429, headers={"Retry-After": "7"}), 7),
+            (errors_beside(None, "rate limit exceeded"), 5),
+        ],
+    )
+    def test_after_a_rate_limit_all_wait_half_go_on_and_then_all_again(
+        self, server: Wandb, refusal: Fault, seconds: float
+    ) -> None:
         names = many(server, 40)
         server.latency = lambda _: 0.05
         server.faults.add(Fault())
-        server.faults.add(Fault(status=429, headers={"Retry-After": "7"}))
+        server.faults.add(refusal)
         at_once: list[int] = []
         server.drift = lambda _: at_once.append(server.at_once)
         left = read(server, WANDB_PROJECTS=names)
         assert len(left.counts) == 40
         [wait] = left.waits
-        assert 6 < wait <= 7.5
+        assert seconds - 1 < wait <= seconds + 0.5
         assert max(at_once[4:10]) <= 2
         assert max(at_once[30:]) > 2
 
