@@ -199,11 +199,14 @@ class TestProjectsSideBySide:
         assert lost.startswith("acme/closed: ")
         assert text in lost
 
-    def test_where_all_are_refused_it_is_configuration(self, server: Wandb) -> None:
-        for name in ("ants", "bees"):
-            server.refused["acme", name] = (403, "permission denied")
-        left = read(server, WANDB_PROJECTS="acme/ants,acme/bees")
-        assert isinstance(left.error, ConfigurationError)
+    @pytest.mark.parametrize(("status", "kind"), [(403, ConfigurationError), (500, SourceError)])
+    def test_only_where_all_are_refused_it_is_configuration(
+        self, server: Wandb, status: int, kind: type[Exception]
+    ) -> None:
+        server.refused["acme", "ants"] = (403, "permission denied")
+        server.refused["acme", "bees"] = (status, "permission denied")
+        left = read(server, WANDB_PROJECTS="acme/ants,acme/bees", deadline=500)
+        assert isinstance(left.error, kind)
         assert "(and 1 more could not be read)" in str(left.error)
         assert left.report.lost == []
 
