@@ -31,7 +31,7 @@ TRIES = 3  # of a slice that fails quickly
 TRIES_OF_ROW = 5
 MAX_FAILURES = 24  # in a row
 MAX_UNSERVED = 20
-MAX_ROUNDS = 4  # of reading a crowded second
+MAX_ROUNDS = 6  # of reading a crowded second
 GROW_AFTER = 8  # pages that succeeded
 SLACK = 1.05  # by which a slice may hold more rows than expected without costing another page
 
@@ -63,24 +63,28 @@ class Failure(Enum):
 class _Crowd:
     """A second that is read by offset, in rounds over all of its runs.
 
-    Between two pages runs leave and others come, and each shifts all that follow. But a run that was shown
-    both before a round began and in it was there when it began: if these are as many as the first page of the
-    round counts, they are all.
+    Between two pages runs leave and others come, and each shifts all that follow. But a run that a page and a
+    later one show was there in between: if the runs shown both no later and no earlier than some page are as
+    many as that page counts, they are all.
     """
 
     offset: int = 0
     rounds: int = 1
-    total: int | None = None  # when this round began
-    before: set[str] = field(default_factory=set)  # shown in earlier rounds
-    shown: set[str] = field(default_factory=set)  # in this round
+    first: dict[str, int] = field(default_factory=dict)  # by run, the number of the first page that shows it
+    last: dict[str, int] = field(default_factory=dict)
+    totals: list[int | None] = field(default_factory=list)  # by page
     unserved: int = 0
 
     @property
     def is_complete(self) -> bool:
         """Return whether the pages so far prove that every run was seen."""
-        # A second with a run that cannot be served is named anyway, and is not read twice.
-        proven = self.shown if self.unserved else self.before & self.shown
-        return self.total is not None and len(proven) + self.unserved >= self.total
+        for number, total in enumerate(self.totals):
+            known = sum(first <= number <= self.last[run] for run, first in self.first.items())
+            if self.unserved:  # the second is named anyway, and is not read twice
+                known = len(self.first) + self.unserved
+            if total is not None and known >= total:
+                return True
+        return False
 
 
 @dataclass(eq=False, slots=True)
@@ -316,9 +320,10 @@ class Slices(Generic[T]):
 
     def _add_to_crowd(self, request: SliceRequest, crowd: _Crowd, page: Page[T], *, is_last: bool) -> None:
         """Add a page of a second; end it where that is complete, or where another round would not help."""
-        if request.offset == 0 or crowd.unserved:
-            crowd.total = page.total
-        crowd.shown |= page.rows.keys()
+        for run in page.rows:
+            crowd.first.setdefault(run, len(crowd.totals))
+            crowd.last[run] = len(crowd.totals)
+        crowd.totals.append(page.total)
         # Rows that are hidden have offsets, too. A page of nothing else still advances.
         crowd.offset += len(page.rows) or request.rows
         if crowd.is_complete:
@@ -330,8 +335,6 @@ class Slices(Generic[T]):
             self._slices.remove(request.slice)
             self.partial.append(iso(request.since))
         else:
-            crowd.before |= crowd.shown
-            crowd.shown = set()
             crowd.offset, crowd.rounds = 0, crowd.rounds + 1
 
     def _step_over(self, piece: Slice, error: Exception) -> None:
