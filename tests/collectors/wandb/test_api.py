@@ -71,6 +71,7 @@ MEANINGS: list[tuple[int | None, object, type[Exception] | Failure, str]] = [
     (None, project({"runs": {}}), SourceError, "in an unknown shape"),
     (None, project({"runs": {"edges": 3}}), SourceError, "in an unknown shape"),
     (None, project(7), SourceError, "in an unknown shape"),
+    (None, beside("x" * 600 + 'Cannot query field "tags"'), UnknownFieldsError, "xxx"),
     (None, "{", Failure.QUICK, "not JSON"),
     (None, "[]", Failure.QUICK, "not GraphQL: a JSON list"),
     (429, "", Failure.RATE_LIMITED, "answered 429"),

@@ -90,6 +90,9 @@ class TestEntities:
             assert beside.counts == {"acme/ants": 1}
             [lost] = beside.report.lost
             assert lost.startswith(f"{entity}/*: ")
+            for index in range(2):  # every shard listed it, and lost it
+                shard = read(server, WANDB_PROJECTS=f"{entity}/*,acme/ants", shard=Shard(index, 2))
+                assert shard.report.lost or shard.error
 
     def test_a_listing_that_fails_is_tried_again_and_then_an_error(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(1))
