@@ -70,8 +70,8 @@ class UnknownFieldsError(Exception):  # resolved by requesting less
         self.fields = fields
 
 
-class Answer(NamedTuple):
-    """The data of an answer, the errors beside it as one text, and its headers."""
+class Response(NamedTuple):
+    """The data of a response, the errors beside it as one text, and its headers."""
 
     data: dict[str, Json]
     errors: str
@@ -91,7 +91,7 @@ class Api:
 
     def post(
         self, query: str, variables: Mapping[str, Json], deadline: Deadline, largest: int = MAX_RESPONSE_BYTES
-    ) -> Answer:
+    ) -> Response:
         """Send a query; return the answer, or raise one of the errors above.
 
         `largest` is how many bytes an answer may have. DeadlineExceededError once the deadline has passed.
@@ -111,7 +111,7 @@ class Api:
             raise _rejection(error) from None
         return self._read(reply)
 
-    def _read(self, reply: Reply) -> Answer:
+    def _read(self, reply: Reply) -> Response:
         """Return the data of an answer. GraphQL reports errors with HTTP 200: the status says nothing."""
         try:
             document: Json = orjson.loads(reply.body)
@@ -139,7 +139,7 @@ class Api:
             raise RefusedKeyError(
                 f"{self.url} does not accept the key; check WANDB_API_KEY and WANDB_BASE_URL"
             )
-        return Answer(data, errors, reply.headers)
+        return Response(data, errors, reply.headers)
 
 
 def _rejection(error: RejectedError) -> Exception:

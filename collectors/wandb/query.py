@@ -18,11 +18,11 @@ from enum import Enum
 from typing import NamedTuple
 
 from collectors.wandb.api import (
-    Answer,
     Api,
     FailedRequestError,
     Json,
     RefusedProjectError,
+    Response,
     UnknownFieldsError,
 )
 from collectors.wandb.runs import TERMINAL, Run, RunReader, State, microseconds
@@ -195,13 +195,13 @@ class RunPage(NamedTuple):
     errors: str
 
 
-def read_runs(project: Project, answer: Answer, reading: RunReader) -> RunPage:
+def read_runs(project: Project, response: Response, reading: RunReader) -> RunPage:
     """Return the page of runs in an answer, or raise what it means that there is none.
 
     A row that cannot be read is None in the page: it was seen, and counts for completeness. Raises
     RefusedProjectError, FailedRequestError, or SourceError for an unknown shape.
     """
-    found, errors = answer.data.get("project"), answer.errors
+    found, errors = response.data.get("project"), response.errors
     if found is None and not errors:
         raise _unknown(f"project {project}")
     if found is None and _REFUSED.search(errors):

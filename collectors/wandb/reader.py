@@ -19,11 +19,11 @@ from typing import Annotated
 from pydantic import Field, NonNegativeInt, TypeAdapter, ValidationError
 
 from collectors.wandb.api import (
-    Answer,
     Api,
     FailedRequestError,
     RefusedKeyError,
     RefusedProjectError,
+    Response,
     UnknownFieldsError,
 )
 from collectors.wandb.query import (
@@ -205,12 +205,14 @@ class _Pass:
         self._reader, self._filters, self._is_probe = reader, filters, is_probe
         self._settings, self._report, self._deadline = settings, context.report, context.deadline
         self._unneeded = unneeded(settings.grouping, system_metrics=system_metrics)
-        self._under_way: dict[Future[Answer], tuple[Listing, SliceRequest, float]] = {}
+        self._under_way: dict[Future[Response], tuple[Listing, SliceRequest, float]] = {}
         self._ended: list[Result] = []
         # How many requests may be under way, and when the next may start.
         self._allowed = float(reader.connections)
         self._opens = 0.0
-        size = min(SYSTEM_METRICS_PAGE, settings.page_size) if system_metrics else settings.page_size
+        size = 1 if is_probe else settings.page_size
+        if system_metrics:
+            size = min(size, SYSTEM_METRICS_PAGE)
         # Where most runs are expected: it only decides where slices are cut first.
         since = window.since - settings.window
         until = min(context.now, window.until) if window.is_live else window.until
@@ -221,11 +223,8 @@ class _Pass:
             remembered = {}
         # Stored before anything is read: what is remembered survives a run that fails to read its project.
         context.memory[key] = self._unserved = remembered
-        page_size = 1 if is_probe else size
         self._open = deque(
-            Listing(
-                project, Slices(page_size, settings.max_runs, since, until, remembered.get(str(project), ()))
-            )
+            Listing(project, Slices(size, settings.max_runs, since, until, remembered.get(str(project), ())))
             for project in projects
         )
 
@@ -296,7 +295,7 @@ class _Pass:
             if listing in self._open:
                 self._handle(future, listing, request, sent)
 
-    def _handle(self, future: Future[Answer], listing: Listing, request: SliceRequest, sent: float) -> None:
+    def _handle(self, future: Future[Response], listing: Listing, request: SliceRequest, sent: float) -> None:
         """Add an answer, or note a failure. Whatever is wrong with it costs its project.
 
         Only RefusedKeyError is raised: no other project would fare better.
@@ -312,15 +311,15 @@ class _Pass:
         except Exception as error:
             self._end(listing, error)
 
-    def _add(self, future: Future[Answer], listing: Listing, request: SliceRequest, sent: float) -> bool:
+    def _add(self, future: Future[Response], listing: Listing, request: SliceRequest, sent: float) -> bool:
         """Add an answer to its listing; return whether it had a page.
 
         Raises an error where the listing cannot be completed.
         """
         reader, slices, now = self._reader, listing.slices, self._deadline.elapsed()
         try:
-            answer = future.result()
-            page = read_runs(listing.project, answer, reader.rows)
+            response = future.result()
+            page = read_runs(listing.project, response, reader.rows)
         except UnknownFieldsError as error:
             reader.missing = without(error, reader.missing)
             slices.release(request)
@@ -331,7 +330,7 @@ class _Pass:
         listing.add(request, page)
         self._allowed = min(reader.connections, self._allowed + RECOVERY)
         # The rate limit is per user, and W&B announces it: waiting for its reset is cheaper than a 429.
-        left, reset = requests_left(answer.headers), requested_wait(answer.headers, 0)
+        left, reset = requests_left(response.headers), requested_wait(response.headers, 0)
         if left is not None and left <= len(self._under_way) and reset is not None:
             self._opens = max(self._opens, now + reset)
             listing.trouble = SourceError(f"the rate limit of W&B takes no request for {reset:g} s")

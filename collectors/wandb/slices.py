@@ -266,7 +266,7 @@ class Slices(Generic[T]):
     def _request(self, piece: Slice) -> SliceRequest:
         """Return a request for the next rows of a slice.
 
-        After enough successes it asks for twice as many rows as the server is known to serve: a size that
+        After enough successes it is for twice as many rows as the server is known to serve: a size that
         never grew again would collapse to one row where answers fail at random.
         """
         size = self._size
@@ -294,9 +294,9 @@ class Slices(Generic[T]):
             return self._slices.remove(piece)
         piece.since = start
         if page.total is not None:
-            # A slice that was cut since holds less than the page counts.
-            held = page.total if piece.until == request.until else piece.expected
-            piece.expected = max(0, held - len(page.rows))
+            # A slice that was cut since has fewer rows than the page counts.
+            counted = page.total if piece.until == request.until else piece.expected
+            piece.expected = max(0, counted - len(page.rows))
             piece.pace = (page.times[-1] - page.times[0]) / len(page.rows)
         return None
 

@@ -40,8 +40,8 @@ def requested(since: int = EARLIEST, offset: int = 0) -> SliceRequest:
 def fetch(server: Wandb) -> RunPage:
     given = context(server, Read())
     api = Api(given.settings, given.network.http(server.url, "WANDB_BASE_URL"))
-    answer = api.post(*runs_query(ANTS, {}, requested(), (), READING), Deadline(20))
-    return read_runs(ANTS, answer, READING)
+    response = api.post(*runs_query(ANTS, {}, requested(), (), READING), Deadline(20))
+    return read_runs(ANTS, response, READING)
 
 
 def answers(server: Wandb, body: object, status: int | None = None) -> None:
