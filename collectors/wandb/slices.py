@@ -15,6 +15,7 @@ Pure: no network, no clock. `reader` sends the requests; `query` writes them and
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -78,13 +79,16 @@ class _Crowd:
     @property
     def is_complete(self) -> bool:
         """Return whether the pages so far prove that every run was seen."""
-        for number, total in enumerate(self.totals):
-            known = sum(first <= number <= self.last[run] for run, first in self.first.items())
-            if self.unserved:  # the second is named anyway, and is not read twice
-                known = len(self.first) + self.unserved
-            if total is not None and known >= total:
-                return True
-        return False
+        if self.unserved:  # the second is named anyway, and is not read twice
+            total = self.totals[-1] if self.totals else None
+            return total is not None and len(self.first) + self.unserved >= total
+        # For each page, how many runs were shown both no later and no earlier: a running sum of changes.
+        changes = Counter(self.first.values())
+        changes.subtract(number + 1 for number in self.last.values())
+        known = accumulate(changes[number] for number in range(len(self.totals)))
+        return any(
+            total is not None and count >= total for count, total in zip(known, self.totals, strict=True)
+        )
 
 
 @dataclass(eq=False, slots=True)
@@ -326,16 +330,16 @@ class Slices(Generic[T]):
         crowd.totals.append(page.total)
         # Rows that are hidden have offsets, too. A page of nothing else still advances.
         crowd.offset += len(page.rows) or request.rows
-        if crowd.is_complete:
-            self._slices.remove(request.slice)
         # A server that never ends its pages must not be read forever.
-        elif not is_last and crowd.offset <= self._max_rows:
+        if not is_last and crowd.offset <= self._max_rows:
             return
-        elif crowd.unserved or crowd.rounds == MAX_ROUNDS:
-            self._slices.remove(request.slice)
-            self.partial.append(iso(request.since))
-        else:
+        is_complete = crowd.is_complete
+        if not (is_complete or crowd.unserved or crowd.rounds == MAX_ROUNDS):
             crowd.offset, crowd.rounds = 0, crowd.rounds + 1
+            return
+        self._slices.remove(request.slice)
+        if not is_complete:
+            self.partial.append(iso(request.since))
 
     def _step_over(self, piece: Slice, error: Exception) -> None:
         """Leave out the row at the current offset of a second, and remember it.
