@@ -12,21 +12,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from random import Random
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # without this folder, whose wandb.py is not the client
 
 from benchmarks.measure import Claim, judge, smallest  # noqa: E402
-from support.wandb_listings import (  # noqa: E402
-    CLASSES,
-    COMBINED,
-    SINCE,
-    UNTIL,
-    Listing,
-    listing,
-    missed,
-)
+from support.wandb_listings import CLASSES, COMBINED, Listing, evenly, listing, missed, requests  # noqa: E402
 
 LISTINGS, FEWEST = 20_000, 100
 SEEDS, FEWEST_SEEDS = 500, 5
@@ -54,24 +45,9 @@ def fuzz(listings: int) -> int:
     return silent
 
 
-def evenly(seed: int, runs: int) -> Listing:
-    """Make a listing of runs over a day."""
-    made = Listing(Random(seed), page_size=PAGE, connections=4)  # noqa: S311
-    for _ in range(runs):
-        made.add(round(made.chance.uniform(SINCE, UNTIL), 3))
-    return made
-
-
 def cost(name: str, seeds: int, make: Callable[[int], Listing]) -> list[int]:
     """Return the requests of complete listings, the fewest first."""
-    counts = []
-    for seed in range(seeds):
-        made = make(seed)
-        slices = made.read()
-        if slices.partial or len(slices.rows) != sum(not run.unservable for run in made.runs):
-            raise SystemExit(f"{name}: the listing of seed {seed} is not complete")
-        counts.append(made.requests)
-    counts.sort()
+    counts = requests(make, seeds)
     print(f"{name:<44} mean {statistics.mean(counts):>6.1f}, most {counts[-1]}")
     return counts
 
@@ -83,17 +59,7 @@ def main(argv: Sequence[str]) -> int:
     silent = fuzz(FEWEST if tiny else LISTINGS)
 
     def failing(rate: float) -> Callable[[int], Listing]:
-        def make(seed: int) -> Listing:
-            made = evenly(seed, 3_000)
-            made.quick = rate
-            return made
-
-        return make
-
-    def heavy(seed: int) -> Listing:
-        made = evenly(seed, 3_000)
-        made.heavy_above = 200
-        return made
+        return lambda seed: evenly(seed, 3_000, quick=rate)
 
     def unservable(seed: int) -> Listing:
         made = evenly(seed, 600)
@@ -104,6 +70,7 @@ def main(argv: Sequence[str]) -> int:
     fifth = statistics.mean(cost("3,000 runs, 20 % quick failures", seeds, failing(0.2)))
     half = cost("3,000 runs, 50 % quick failures", seeds, failing(0.5))
     large = cost(f"{many:,} runs", 1, lambda seed: evenly(seed, many))
+    heavy = cost("504 beyond 200", seeds, lambda seed: evenly(seed, 3_000, heavy_above=200))
     return judge(
         [
             Claim("listings that miss a run without a word", silent, 0),
@@ -111,9 +78,7 @@ def main(argv: Sequence[str]) -> int:
             Claim(f"requests for {many:,} runs / pages", large[-1] / (many / PAGE), 1.15),
             Claim("requests at 20 % failures / at none", fifth / plain, 1.5),
             Claim("requests at 50 % failures, 99th percentile", half[int(0.99 * len(half))], 60),
-            Claim(
-                "requests / pages of 200, 504 beyond 200", cost("504 beyond 200", seeds, heavy)[-1] / 15, 2.5
-            ),
+            Claim("requests / pages of 200, 504 beyond 200", heavy[-1] / 15, 2.5),
             Claim(
                 "requests, one of 600 unservable", cost("one unservable of 600", seeds, unservable)[-1], 80
             ),

@@ -3,12 +3,11 @@
 It has no state and waits for nothing, so that several threads may use it. Retries are up to the caller.
 
     ConfigurationError
-    ├── RefusedKeyError              the key, or the address: nothing can be read
-    └── RefusedProjectError          this project may not be read
-        └── UnknownProjectError      or does not exist
-    FailedRequestError               try again; its `failure` is what it means for the rows requested
-    UnknownFieldsError               request less: the server does not know a field or an argument
-    SourceError                      anything else
+    ├── RefusedKeyError          the key, or the address: nothing can be read
+    └── RefusedProjectError      this project may not be read, or does not exist
+    FailedRequestError           try again; its `failure` is what it means for the rows requested
+    UnknownFieldsError           request less: the server does not know a field or an argument
+    SourceError                  anything else
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -35,24 +34,17 @@ from common.net.http import (
 )
 from common.net.retry import Deadline, TransientError
 
-VIEWER = "query Viewer { viewer { id } }"
-
-_FAILURES = {429: Failure.RATE_LIMITED, 500: Failure.QUICK, 502: Failure.HEAVY, 504: Failure.HEAVY}
+_FAILURES = {429: Failure.RATE_LIMITED, 502: Failure.HEAVY, 504: Failure.HEAVY}
 _RATE_LIMITED = re.compile(r"rate limit", re.IGNORECASE)
 _UNKNOWN_FIELD = re.compile(
     r"Cannot query field [\"'`]?(\w+)|Unknown argument [\"'`]?\w+[\"'`]? on field [\"'`]?(?:\w+\.)?(\w+)"
 )
 
 Json = Any  # what a JSON document may hold; every use checks what it got
-Data = dict[str, Json]
 
 
 class RefusedProjectError(ConfigurationError):
-    """This project may not be read: 401, 403, 404, or an error of that meaning."""
-
-
-class UnknownProjectError(RefusedProjectError):
-    """There is no such project or entity, or the key may not see it."""
+    """This project may not be read, or there is none of that name."""
 
 
 class RefusedKeyError(ConfigurationError):
@@ -65,9 +57,7 @@ class FailedRequestError(TransientError):
     `failure` is what it means for the rows requested; `wait` is the delay that the server requests, or None.
     """
 
-    def __init__(
-        self, message: str, failure: Failure = Failure.ANSWERLESS, wait: float | None = None
-    ) -> None:
+    def __init__(self, message: str, failure: Failure = Failure.QUICK, wait: float | None = None) -> None:
         super().__init__(message, wait)
         self.failure = failure
 
@@ -78,6 +68,14 @@ class UnknownFieldsError(Exception):  # resolved by requesting less
     def __init__(self, message: str, fields: set[str]) -> None:
         super().__init__(message)
         self.fields = fields
+
+
+class Response(NamedTuple):
+    """The data of a response, the errors beside it as one text, and its headers."""
+
+    data: dict[str, Json]
+    errors: str
+    headers: Mapping[str, str]
 
 
 class Api:
@@ -93,102 +91,73 @@ class Api:
 
     def post(
         self, query: str, variables: Mapping[str, Json], deadline: Deadline, largest: int = MAX_RESPONSE_BYTES
-    ) -> Reply:
-        """Send a query; return the answer, which `read` takes. Raises one of the errors above.
+    ) -> Response:
+        """Send a query; return the answer, or raise one of the errors above.
 
         `largest` is how many bytes an answer may have. DeadlineExceededError once the deadline has passed.
         """
         body = orjson.dumps({"query": query, "variables": variables})
         try:
-            reply = self._http.send("POST", self.url, body, self._headers, deadline, largest=largest)
-            return reply.checked()
+            reply = self._http.send(
+                "POST", self.url, body, self._headers, deadline, largest=largest
+            ).checked()
         # Both are cured by fewer rows.
         except (TimedOutError, TooLargeError) as error:
             raise FailedRequestError(str(error), Failure.HEAVY) from None
         except UnavailableError as error:
-            failure = _FAILURES.get(error.status, Failure.ANSWERLESS)
+            failure = _FAILURES.get(error.status, Failure.QUICK)
             raise FailedRequestError(str(error), failure, error.wait) from None
         except TransientError as error:
             raise FailedRequestError(str(error), wait=error.wait) from None
         except RejectedError as error:
-            raise _rejection(error) from error
+            raise _rejection(error) from None
+        return self._read(reply)
 
-    def read(self, reply: Reply) -> tuple[Data, str]:
-        """Return the data of an answer, and the errors beside it. Raises one of the errors above.
-
-        GraphQL reports errors with HTTP 200, so that the status says nothing about them.
-        """
+    def _read(self, reply: Reply) -> Response:
+        """Return the data of an answer. GraphQL reports errors with HTTP 200: the status says nothing."""
         try:
             document: Json = orjson.loads(reply.body)
         except orjson.JSONDecodeError as error:
             raise FailedRequestError(f"sent an answer that is not JSON: {error.msg}") from None
         if not isinstance(document, dict):
             raise FailedRequestError(f"sent an answer that is not GraphQL: a JSON {type(document).__name__}")
+        listed = document.get("errors") or []
+        errors = "; ".join(
+            str(error.get("message") if isinstance(error, dict) else error)
+            for error in (listed if isinstance(listed, list) else [listed])
+        )
         # Unknown fields are searched in the complete text, before it is shortened for messages.
-        errors, data = _errors(document), document.get("data")
-        fields, errors = _unknown_fields(errors), errors[:500]
+        fields, errors, data = _unknown_fields(errors), errors[:500], document.get("data")
         if fields:
             raise UnknownFieldsError(errors, fields)
         if _RATE_LIMITED.search(errors):
             raise FailedRequestError(f"{self.url} answered: {errors}", Failure.RATE_LIMITED)
         if not isinstance(data, dict):
             reason = errors or "and without an error"
-            raise FailedRequestError(f"{self.url} answered without data: {reason}", Failure.QUICK)
+            raise FailedRequestError(f"{self.url} answered without data: {reason}")
         # A bad key can get HTTP 200, `viewer: null` and no error: every query selects the viewer for this
         # test.
         if data.get("viewer") is None and not errors:
             raise RefusedKeyError(
                 f"{self.url} does not accept the key; check WANDB_API_KEY and WANDB_BASE_URL"
             )
-        return data, errors
-
-    def check_key(self, deadline: Deadline) -> None:
-        """Raise RefusedKeyError where the key is not accepted for anything, or the address is wrong."""
-        try:
-            self.read(self.post(VIEWER, {}, deadline))
-        except RefusedProjectError as error:
-            cause = error.__cause__
-            # 401 and 403 concern the key; anything else on a query that names no project is a wrong address.
-            is_key = isinstance(cause, RejectedError) and cause.status in {401, 403}
-            settings = "WANDB_API_KEY and WANDB_BASE_URL" if is_key else "WANDB_BASE_URL"
-            raise RefusedKeyError(f"{cause or error}; check {settings}") from None
-
-    def unknown(self, what: str) -> UnknownProjectError:
-        """Return the error for a project or an entity that is not there."""
-        return UnknownProjectError(
-            f"{self.url} knows no {what}, or the key may not see it; "
-            "check WANDB_PROJECTS, or WANDB_ENTITY and WANDB_PROJECT"
-        )
+        return Response(data, errors, reply.headers)
 
 
 def _rejection(error: RejectedError) -> Exception:
-    """Return what a refused request means. Whether the key is refused for anything, `check_key` finds out.
-
-    W&B refuses a single project with 403 or 404, so that neither condemns the key or the address.
-    """
-    if error.status in {401, 403}:
-        return RefusedProjectError(f"{error}; check that WANDB_API_KEY may read the project")
-    if error.status == 404:
-        return UnknownProjectError(f"{error}; check WANDB_PROJECTS")
-    if error.status == 413:
-        return FailedRequestError(str(error), Failure.HEAVY)
-    if error.status < 400 or error.status == 405:
-        return RefusedProjectError(str(error))
+    """Return what a refused request means. W&B refuses a single project with 403 or 404, a key with 401."""
+    match error.status:
+        case 401:
+            return RefusedKeyError(f"{error}; check WANDB_API_KEY and WANDB_BASE_URL")
+        case 403 | 404:
+            return RefusedProjectError(f"{error}; check WANDB_PROJECTS, WANDB_API_KEY and WANDB_BASE_URL")
+        case 413:
+            return FailedRequestError(str(error), Failure.HEAVY)
+        case status if status < 400 or status == 405:
+            return RefusedKeyError(f"{error}; check WANDB_BASE_URL")
     # The body is a JSON document whose quotes are escaped; the pattern expects the message itself.
-    text = error.body.decode(errors="replace").replace('\\"', '"')
-    if fields := _unknown_fields(text):
-        return UnknownFieldsError(str(error), fields)
-    return SourceError(str(error))
-
-
-def _errors(document: Data) -> str:
-    """Return the errors of an answer as one text."""
-    errors = document.get("errors") or []
-    messages = (
-        str(error.get("message") if isinstance(error, dict) else error)
-        for error in (errors if isinstance(errors, list) else [errors])
-    )
-    return "; ".join(messages)
+    fields = _unknown_fields(error.body.decode(errors="replace").replace('\\"', '"'))
+    return UnknownFieldsError(str(error), fields) if fields else SourceError(str(error))
 
 
 def _unknown_fields(text: str) -> set[str]:

@@ -158,7 +158,7 @@ def check(context: Context[WandbSettings]) -> Iterator[str | FleetgaugeError]:
         known = "" if total is None else f", which has {total:,} runs to look at"
         yield f"the key can read {project}{known}"
     if settings.gpu_prices:
-        listed = (result for _, result in reader.read(projects.selected, filters, skip=projects.has_no_runs))
+        listed = (result for _, result in reader.read(projects.with_runs, filters))
         unmatched = _unmatched_prices((each for each in listed if isinstance(each, Listing)), settings)
         if unmatched:
             yield unmatched

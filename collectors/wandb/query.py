@@ -14,7 +14,6 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -23,23 +22,22 @@ from collectors.wandb.api import (
     FailedRequestError,
     Json,
     RefusedProjectError,
+    Response,
     UnknownFieldsError,
-    UnknownProjectError,
 )
 from collectors.wandb.runs import TERMINAL, Run, RunReader, State, microseconds
-from collectors.wandb.settings import Project
-from collectors.wandb.slices import Failure, Page, SliceRequest
+from collectors.wandb.settings import Project, WandbSettings
+from collectors.wandb.slices import LATEST, Failure, Page, SliceRequest
+from common.collector import Context
 from common.errors import FleetgaugeError, SourceError
 from common.names import normalise_tag
-from common.net.http import Reply
-from common.net.retry import Deadline, TransientError, persist
-from common.times import iso
+from common.net.retry import TransientError, persist
+from common.times import EARLIEST, iso
 
 ORDER = "+created_at"
 PROJECTS_PER_PAGE = 200
 COUNT_TRIES = 3  # of a page of projects with their numbers of runs
 
-_OFFSET = re.compile(r"arrayconnection:(\d+)")
 _REFUSED = re.compile(r"permission|denied|forbidden|unauthori[sz]ed|not found", re.IGNORECASE)
 
 log = logging.getLogger(__name__)
@@ -48,38 +46,39 @@ Filter = Mapping[str, object]
 
 
 class Extra(Enum):
-    """What a server may lack: how it is selected, and what is lost without it.
+    """What a server may lack: the part of a query's text that selects it, and what is lost without it.
 
     A self-hosted server may be older than the client, and newer servers drop fields such as `runInfo`.
     """
 
-    COMPUTE_SECONDS = ("computeSeconds", "the duration of a resumed run includes its pauses")
-    RUN_INFO = ("runInfo { gpuCount }", "the GPUs of runs of older clients are assumed")
-    TOTAL_COUNT = ("totalCount", "hidden runs are not counted (wandb.runs.unseen), and pages come one by one")
-    CONFIG_KEYS = ("config(keys:)", "complete configs are read, which is slow")
-    SUMMARY_KEYS = ("summaryMetrics(keys:)", "complete summaries are read, which is slow")
-    USER = ("user { username }", "the users of runs are unknown (tag user)")
-    GROUP = ("group", "the groups of runs are unknown (tag group)")
-    JOB_TYPE = ("jobType", "the job types of runs are unknown (tag job_type)")
-    TAGS = ("tags", "groups by the tags of runs are unknown")
-    SYSTEM_METRICS = ("systemMetrics", "the utilisation of GPUs and idle runs are unknown")
-    PROJECT_CREATED = ("createdAt", "of two projects with the same tags, the first by name is read")
-    RUN_COUNT = ("runCount(filters: $filters)", "every project of an entity costs a request")
+    COMPUTE_SECONDS = ("computeSeconds", "computeSeconds: the duration of a resumed run includes its pauses")
+    RUN_INFO = ("runInfo { gpuCount }", "runInfo: the GPUs of runs of older clients are assumed")
+    TOTAL_COUNT = ("totalCount", "totalCount: hidden runs are not counted, and pages come one by one")
+    CONFIG_KEYS = ("(keys: %(config)s)", "config: complete configs are read, which is slow")
+    SUMMARY_KEYS = (
+        "(keys: %(summaryMetrics)s)",
+        "summaryMetrics: complete summaries are read, which is slow",
+    )
+    USER = ("user { username }", "user: the users of runs are unknown (tag user)")
+    GROUP = ("group", "group: the groups of runs are unknown (tag group)")
+    JOB_TYPE = ("jobType", "jobType: the job types of runs are unknown (tag job_type)")
+    TAGS = ("tags", "tags: groups by the tags of runs are unknown")
+    SYSTEM_METRICS = ("systemMetrics", "systemMetrics: the utilisation of GPUs and idle runs are unknown")
+    PROJECT_CREATED = ("created: createdAt", "createdAt: of colliding projects, the first by name is read")
+    RUN_COUNT = ("runCount(filters: $filters)", "runCount: every project of an entity costs a request")
 
     @property
-    def fields(self) -> list[str]:
-        """Return the fields by which a server may reject it: an error names a field, never the selection."""
-        return re.findall(r"\b[a-z]\w+\b(?!:)", self.value[0].partition("(")[0])
+    def names(self) -> set[str]:
+        """Return the names by which a server may reject it: an error names a field, never the selection."""
+        return set(re.findall(r"\w+", self.value[0]))
 
     def __str__(self) -> str:
-        return f"{self.fields[0]}: {self.value[1]}"
+        return str(self.value[1])
 
 
 _GROUPS = {"user": Extra.USER, "group": Extra.GROUP, "job_type": Extra.JOB_TYPE}
-_RUN_FIELDS = (Extra.COMPUTE_SECONDS, Extra.RUN_INFO, *_GROUPS.values(), Extra.TAGS, Extra.SYSTEM_METRICS)
-_EXTRAS = {name: extra for extra in Extra for name in extra.fields}
 
-# Every query selects `viewer`, which shows whether the key is accepted (`Api.read`).
+# Every query selects `viewer`, which shows whether the key is accepted (`Api.post`).
 _RUNS = """\
 query Runs(
   $entity: String!, $project: String!, $filters: JSONString, $order: String, $first: Int, $after: String
@@ -87,12 +86,13 @@ query Runs(
   viewer { id }
   project(name: $project, entityName: $entity) {
     runs(filters: $filters, order: $order, first: $first, after: $after) {
-      %(total)s
-      pageInfo { hasNextPage endCursor }
+      totalCount
+      pageInfo { hasNextPage }
       edges {
         node {
-          id name displayName state createdAt heartbeatAt sweepName
-          config%(config)s summaryMetrics%(summary)s %(more)s
+          id name displayName state createdAt heartbeatAt sweepName computeSeconds runInfo { gpuCount }
+          user { username } group jobType tags systemMetrics
+          config(keys: %(config)s) summaryMetrics(keys: %(summaryMetrics)s)
         }
       }
     }
@@ -100,11 +100,11 @@ query Runs(
 }
 """
 _PROJECTS = """\
-query Projects($entity: String!, $first: Int, $after: String%(variable)s) {
+query Projects($entity: String!, $first: Int, $after: String, $filters: JSONString) {
   viewer { id }
   models(entityName: $entity, first: $first, after: $after) {
     pageInfo { hasNextPage endCursor }
-    edges { node { name %(more)s } }
+    edges { node { name created: createdAt runCount(filters: $filters) } }
   }
 }
 """
@@ -141,22 +141,23 @@ def unneeded(group_by: Iterable[str], *, system_metrics: bool) -> frozenset[Extr
     return frozenset({*_GROUPS.values(), Extra.TAGS, Extra.SYSTEM_METRICS} - needed)
 
 
-def without(error: UnknownFieldsError, missing: frozenset[Extra], url: str) -> frozenset[Extra]:
+def without(error: UnknownFieldsError, missing: frozenset[Extra]) -> frozenset[Extra]:
     """Return what a server lacks, after it rejected a query; `missing` is what was known before.
 
     Raises SourceError where a rejected field must be selected, or was left out already.
     """
-    found = {_EXTRAS.get(name) for name in error.fields}
-    unknown = frozenset(extra for extra in found if extra is not None)
-    if None in found or unknown <= missing:
-        raise SourceError(f"{url} rejects the query: {error}")
+    unknown = frozenset(extra for extra in Extra if extra.names & error.fields)
+    if unknown <= missing or not error.fields <= set[str]().union(*(extra.names for extra in unknown)):
+        raise SourceError(f"W&B rejects the query: {error}")
     for extra in sorted(unknown - missing, key=str):
-        log.warning("%s does not know %s", url, extra)
+        log.warning("W&B does not know %s", extra)
     return missing | unknown
 
 
-def _selection(extras: Iterable[Extra], missing: Collection[Extra]) -> str:
-    return " ".join(extra.value[0] for extra in extras if extra not in missing)
+def _without(query: str, missing: Collection[Extra]) -> str:
+    for extra in missing:
+        query = query.replace(extra.value[0], "")
+    return query
 
 
 def runs_query(
@@ -166,21 +167,17 @@ def runs_query(
 
     `missing` are the parts to leave out, `reading` knows the keys of config and summary to select.
     """
-    config, summary = (
-        "" if extra in missing else f"(keys: {json.dumps(keys)})"
-        for extra, keys in (
-            (Extra.CONFIG_KEYS, reading.config_keys),
-            (Extra.SUMMARY_KEYS, reading.summary_keys),
-        )
-    )
-    total, more = _selection([Extra.TOTAL_COUNT], missing), _selection(_RUN_FIELDS, missing)
+    keys = {
+        "config": json.dumps(reading.config_keys),
+        "summaryMetrics": json.dumps(reading.summary_keys),
+    }
     # Half-open and in whole seconds: neighbouring slices share no run and leave none out.
-    limits = {"$gte": request.since, "$lt": request.until}
-    created = {key: iso(limit) for key, limit in limits.items() if limit is not None}
+    created = {"$gte": iso(request.since)} if request.since > EARLIEST else {}
+    created |= {"$lt": iso(request.until)} if request.until < LATEST else {}
     # W&B's cursor is the offset of the last row in base64, so that any offset can be requested without paging
     # to it.
     after = f"arrayconnection:{request.offset - 1}".encode()
-    return _RUNS % {"total": total, "config": config, "summary": summary, "more": more}, {
+    return _without(_RUNS, missing) % keys, {
         "entity": project.entity,
         "project": project.name,
         "filters": json.dumps({"$and": [filters, {"createdAt": created}]} if created else filters),
@@ -198,20 +195,19 @@ class RunPage(NamedTuple):
     errors: str
 
 
-def read_runs(api: Api, project: Project, reply: Reply, reading: RunReader) -> RunPage:
+def read_runs(project: Project, response: Response, reading: RunReader) -> RunPage:
     """Return the page of runs in an answer, or raise what it means that there is none.
 
     A row that cannot be read is None in the page: it was seen, and counts for completeness. Raises
-    UnknownProjectError, RefusedProjectError, FailedRequestError, or SourceError for an unknown shape.
+    RefusedProjectError, FailedRequestError, or SourceError for an unknown shape.
     """
-    data, errors = api.read(reply)
-    found = data.get("project")
+    found, errors = response.data.get("project"), response.errors
     if found is None and not errors:
-        raise api.unknown(f"project {project}")
+        raise _unknown(f"project {project}")
     if found is None and _REFUSED.search(errors):
-        raise RefusedProjectError(f"{api.url} refused {project}: {errors}")
+        raise RefusedProjectError(f"W&B refused {project}: {errors}")
     if found is None:
-        raise FailedRequestError(f"{api.url} did not answer for {project}: {errors}")
+        raise FailedRequestError(f"W&B did not answer for {project}: {errors}")
     rows: dict[str, Run | None] = {}
     times: list[float] = []
     flaws: dict[str, list[str]] = {}
@@ -219,8 +215,7 @@ def read_runs(api: Api, project: Project, reply: Reply, reading: RunReader) -> R
         runs = found["runs"]
         # By the schema a row that cannot be served makes the complete list null; it also happens under load.
         if runs is None and errors:
-            raise FailedRequestError(f"{api.url} could not list runs: {errors}", Failure.QUICK)
-        information, total = runs["pageInfo"], runs.get("totalCount")
+            raise FailedRequestError(f"W&B could not list runs: {errors}")
         for edge in runs["edges"]:
             node = edge["node"]
             of_run: list[str] = []
@@ -234,10 +229,16 @@ def read_runs(api: Api, project: Project, reply: Reply, reading: RunReader) -> R
             rows[key] = run
             if of_run:
                 flaws[key] = of_run
+        total, more = runs.get("totalCount"), bool(runs["pageInfo"]["hasNextPage"])
         # `type` and not `isinstance`: JSON's true is no count.
-        count = total if type(total) is int else None
-        end = _offset(information.get("endCursor"))
-        return RunPage(Page(rows, times, count, bool(information["hasNextPage"]), end), flaws, errors)
+        return RunPage(Page(rows, times, total if type(total) is int else None, more), flaws, errors)
+
+
+def _unknown(what: str) -> RefusedProjectError:
+    return RefusedProjectError(
+        f"W&B knows no {what}, or the key may not see it; "
+        "check WANDB_PROJECTS, or WANDB_ENTITY and WANDB_PROJECT"
+    )
 
 
 @contextmanager
@@ -247,15 +248,6 @@ def _known_shape(subject: str) -> Iterator[None]:
         yield
     except (TypeError, KeyError, AttributeError) as error:
         raise SourceError(f"W&B answered for {subject} in an unknown shape: {error!r}") from None
-
-
-def _offset(cursor: Json) -> int | None:
-    """Return the offset in a cursor; None where it is something else."""
-    try:
-        found = _OFFSET.fullmatch(base64.b64decode(cursor, validate=True).decode())
-    except (TypeError, ValueError):
-        return None
-    return int(found[1]) if found else None
 
 
 def _microseconds(text: Json) -> int | None:
@@ -276,62 +268,48 @@ class ProjectInfo(NamedTuple):
     runs: int | None = None
 
 
-@dataclass
 class Projects:
-    """The projects to read. `lost` are entities that cannot be listed, and projects with another's tags.
+    """The projects that the settings name and this shard reads: `selected`.
 
-    Those that were `found` in an entity's listing may go at any time: that is not an error. `filters` select
-    the runs that are counted per project; `pause` is the wait between two pages, in seconds.
+    `found` are those in the listing of an entity, `lost` entities that cannot be listed, and projects that
+    have the tags of another. `filters` select the runs to be read, which are counted per project. `missing`
+    is what the server does not know.
     """
 
-    api: Api
-    deadline: Deadline
-    filters: Filter  # of the runs to be read
-    pause: float = 0.0
-    missing: frozenset[Extra] = frozenset()
-    selected: list[Project] = field(default_factory=list)
-    found: dict[Project, ProjectInfo] = field(default_factory=dict)
-    lost: dict[Project, FleetgaugeError] = field(default_factory=dict)
-    _failures: int = 0
-
-    def select(self, named: list[Project], remembered: Collection[Project] = ()) -> None:
-        """List each entity whose name is followed by *, and select every project once.
-
-        A listing is read in pages and may miss a project that exists: where it lacks a `remembered` one, the
-        entity is listed again. An entity that cannot be listed is `lost`, with its error.
-        """
+    def __init__(self, api: Api, context: Context[WandbSettings], filters: Filter) -> None:
+        """List each entity whose name is followed by *, and select every project once."""
+        self.filters = filters
+        self.missing: frozenset[Extra] = frozenset()
+        self.found: dict[Project, ProjectInfo] = {}
+        self.lost: dict[Project, FleetgaugeError] = {}
+        self._api, self._deadline, self._pause = api, context.deadline, context.settings.pause
+        self._failures = 0
+        named, chosen = context.settings.chosen(), dict[Project, None]()
         for project in named:
             if project.name != "*":
-                self.selected.append(project)
+                chosen[project] = None
                 continue
+            context.report.progress("listing projects", 0, None)
             try:
-                found = self._list(project.entity)
-                if any(each.entity == project.entity and each not in found for each in remembered):
-                    found |= self._list(project.entity)
+                # Twice: a listing is read in pages, and may miss a project that exists.
+                found = self._list(project.entity) | self._list(project.entity)
                 if not found:
-                    raise UnknownProjectError(f"{project} matches no project; check WANDB_PROJECTS")
+                    raise RefusedProjectError(f"{project} matches no project; check WANDB_PROJECTS")
             except FleetgaugeError as error:
                 self.lost[project] = error
                 continue
-            self.selected += found
             self.found |= found
-        self.selected = list(dict.fromkeys(self.selected))
-        self._lose_collisions(named)
+            chosen |= dict.fromkeys(found)
+        self._lose_collisions(named, chosen)
+        # After collisions are resolved: two projects with the same tags may belong to different shards.
+        owns = context.shard.owns
+        self.selected = [each for each in chosen if each not in self.lost and owns(str(each))]
+        self.lost = {each: error for each, error in self.lost.items() if each.name == "*" or owns(str(each))}
 
-    def has_no_runs(self, project: Project) -> bool:
-        """Return whether a project has no runs to read, by the listing of its entity."""
-        return project in self.found and self.found[project].runs == 0
-
-    def is_deleted(self, project: Project) -> bool:
-        """Return whether two more listings of its entity lack a project that an earlier one had.
-
-        False where that cannot be found out.
-        """
-        try:
-            return project in self.found and all(project not in self._list(project.entity) for _ in range(2))
-        except FleetgaugeError as error:
-            log.info("whether %s is deleted is unknown: %s", project, error)
-            return False
+    @property
+    def with_runs(self) -> list[Project]:
+        """The selected projects without those that have no runs to read, by the listing of their entity."""
+        return [each for each in self.selected if self.found.get(each, ProjectInfo()).runs != 0]
 
     def _list(self, entity: str) -> dict[Project, ProjectInfo]:
         """Return the projects of an entity. Raises FleetgaugeError where it cannot be listed."""
@@ -341,20 +319,19 @@ class Projects:
             try:
                 page, after = persist(
                     lambda: self._page(entity, after),  # noqa: B023
-                    self.deadline,
-                    self.deadline.sleep,
+                    self._deadline,
+                    self._deadline.sleep,
                 )
             except TransientError as error:
                 raise SourceError(f"cannot list the projects of {entity}: {error}") from None
-            # A server that repeats a page with a next cursor would be read forever.
-            is_new = not page.keys() <= listed.keys()
-            listed |= page
+            if self._pause:
+                self._deadline.sleep(self._deadline.timeout(self._pause))
             if after is None:
-                return listed
-            if not is_new:
+                return listed | page
+            # A server that repeats a page with a next cursor would be read forever.
+            if page.keys() <= listed.keys():
                 raise SourceError(f"the listing of the projects of {entity} does not end")
-            if self.pause:
-                self.deadline.sleep(min(self.pause, max(0.0, self.deadline.remaining())))
+            listed |= page
 
     def _page(self, entity: str, after: str | None) -> tuple[dict[Project, ProjectInfo], str | None]:
         """Return a page of projects, and the cursor behind which there are more; None where there are none.
@@ -362,28 +339,23 @@ class Projects:
         Counting runs may be too much for the server: after a few failures it is not requested.
         """
         # A count per project saves a request for every project without runs to read.
-        counts = Extra.RUN_COUNT not in self.missing
-        text = _PROJECTS % {
-            "variable": ", $filters: JSONString" if counts else "",
-            "more": _selection([Extra.PROJECT_CREATED, Extra.RUN_COUNT], self.missing),
-        }
+        text = _without(_PROJECTS, self.missing)
+        if Extra.RUN_COUNT in self.missing:  # a variable must be used
+            text = text.replace(", $filters: JSONString", "")
         variables = {"entity": entity, "first": PROJECTS_PER_PAGE, "after": after}
-        if counts:
-            variables["filters"] = json.dumps(self.filters)
+        variables["filters"] = json.dumps(self.filters)
         try:
-            data, errors = self.api.read(self.api.post(text, variables, self.deadline))
+            data, errors, _ = self._api.post(text, variables, self._deadline)
             models: Json = data.get("models")
             if models is None and not errors:
-                raise self.api.unknown(f"entity {entity}")
+                raise _unknown(f"entity {entity}")
             with _known_shape(f"the projects of {entity}"):
                 nodes = [None] if models is None else [edge["node"] for edge in models["edges"]]
                 if errors and None in nodes:  # a project whose runs cannot be counted
-                    raise FailedRequestError(
-                        f"{self.api.url} could not list the projects of {entity}: {errors}", Failure.QUICK
-                    )
+                    raise FailedRequestError(f"W&B could not list projects: {errors}")
                 page = {
                     Project(entity, str(node["name"])): ProjectInfo(
-                        _microseconds(node.get("createdAt")), node.get("runCount")
+                        _microseconds(node.get("created")), node.get("runCount")
                     )
                     for node in nodes
                     if node
@@ -391,32 +363,29 @@ class Projects:
                 information = models["pageInfo"]
                 return page, information["endCursor"] if information["hasNextPage"] else None
         except UnknownFieldsError as error:
-            self.missing = without(error, self.missing, self.api.url)
+            self.missing = without(error, self.missing)
             return self._page(entity, after)
         except FailedRequestError as error:
-            self._failures += error.failure in (Failure.HEAVY, Failure.QUICK)
+            self._failures += error.failure is not Failure.RATE_LIMITED
             if self._failures >= COUNT_TRIES:
                 self.missing |= {Extra.RUN_COUNT}
             raise
 
-    def _lose_collisions(self, named: list[Project]) -> None:
-        """Of projects that Datadog stores under the same tags, keep the one that was created first.
+    def _lose_collisions(self, named: list[Project], chosen: Iterable[Project]) -> None:
+        """Of projects that Datadog stores under the same tags, lose all but the one that was created first.
 
         Where that is unknown of any of them, it is the one named first, then the first by name. Sent under
         the same tags, points of both would overwrite each other.
         """
+        order = {project: number for number, project in enumerate(named)}
         groups: dict[tuple[str, str], list[Project]] = defaultdict(list)
-        for project in self.selected:
+        for project in sorted(chosen, key=lambda each: (order.get(each, len(order)), each)):
             tags = (normalise_tag(f"entity:{project.entity}"), normalise_tag(f"project:{project.name}"))
             groups[tags].append(project)
-        order = {project: number for number, project in enumerate(named)}
         for group in groups.values():
             created = [self.found.get(project, ProjectInfo()).created for project in group]
-            times = [0 if None in created else time or 0 for time in created]
-            ranks = [order.get(project, len(order)) for project in group]
-            first, *others = [project for *_, project in sorted(zip(times, ranks, group, strict=True))]
-            for project in others:
-                self.lost[project] = CollidingProjectError(
-                    f"Datadog stores its tags as those of {first}; rename it in W&B, or leave it out"
-                )
-        self.selected = [project for project in self.selected if project not in self.lost]
+            first = group[0 if None in created else created.index(min(time or 0 for time in created))]
+            error = CollidingProjectError(
+                f"Datadog stores its tags as those of {first}; rename it in W&B, or leave it out"
+            )
+            self.lost |= {project: error for project in group if project != first}

@@ -2,28 +2,29 @@
 
 Threads only send requests. Everything else is decided in the thread that iterates: what is requested next
 (`slices`), what is retried and when, and how all connections keep to the server's limits. The result does not
-depend on which answer comes first. Parsing also happens in that thread, so that no state needs a lock.
+depend on which answer comes first. Rows are also parsed in that thread, so that no state needs a lock.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Annotated
 
-from pydantic import NonNegativeInt, TypeAdapter, ValidationError
+from pydantic import Field, NonNegativeInt, TypeAdapter, ValidationError
 
 from collectors.wandb.api import (
     Api,
     FailedRequestError,
     RefusedKeyError,
     RefusedProjectError,
+    Response,
     UnknownFieldsError,
-    UnknownProjectError,
 )
 from collectors.wandb.query import (
     CollidingProjectError,
@@ -38,19 +39,22 @@ from collectors.wandb.query import (
 )
 from collectors.wandb.runs import Run, RunReader
 from collectors.wandb.settings import Project, WandbSettings
-from collectors.wandb.slices import Failure, Slice, SliceRequest, Slices
+from collectors.wandb.slices import LATEST, Failure, SliceRequest, Slices
 from common.collector import Context
 from common.errors import DeadlineExceededError, FleetgaugeError, SourceError
-from common.net.http import MAX_RESPONSE_BYTES, Reply
-from common.net.retry import TransientError, backoff, persist, requested_wait, requests_left
+from common.net.http import MAX_RESPONSE_BYTES
+from common.net.retry import backoff, requested_wait, requests_left
 from common.times import iso
 
 HEAVY_AFTER = 10.0  # seconds: what fails later failed because of its size
+RATE_LIMIT_DELAY = 5.0  # seconds, where the server does not say how long
 SYSTEM_METRICS_PAGE = 200  # runs of a page with their system metrics, of 10 kB each
-ADDRESS = "WANDB_BASE_URL"
-UNSERVED, KNOWN = "unserved:", "projects"  # keys of the memory
+RECOVERY = 1 / 8  # of a connection, by which an answer raises the limit again after a rate limit
 
-_Unserved = dict[str, dict[int, list[NonNegativeInt]]]  # by project and second of creation: offsets
+# By project, the second of creation and the offset of each row that could not be served.
+_UNSERVED = TypeAdapter(
+    dict[str, list[tuple[Annotated[int, Field(ge=0, lt=LATEST)], NonNegativeInt]]],
+)
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +67,8 @@ class Listing:
     slices: Slices[Run | None]
     flaws: dict[str, list[str]] = field(default_factory=dict)  # by run
     errors: int = 0  # answers with errors beside the data
-    trouble: FailedRequestError | None = None  # the last failure, while it lasts
+    trouble: Exception | None = None  # what delays it: the last failure, or the rate limit
+    due: float = 0.0  # when it may be requested again
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -85,15 +90,13 @@ class Listing:
         if read.errors:
             self.errors += 1
             log.warning("W&B answered for %s with errors beside the data: %s", self.project, read.errors)
-        # Slices overlap by a second, so that a run may be on two pages: its flaws count once.
-        if self.flaws:
-            self.flaws = {run: flaws for run, flaws in self.flaws.items() if run not in read.page.rows}
+        for run in read.page.rows:
+            self.flaws.pop(run, None)
         self.flaws |= read.flaws
         self.slices.served(request, read.page)
 
 
 Result = tuple[Project, Listing | Exception]
-_Sent = tuple[Listing, SliceRequest, float]  # a request, and when it was sent
 
 
 class Reader:
@@ -109,46 +112,28 @@ class Reader:
         self.rows = RunReader(
             settings.push_to_main, settings.gpu_count_key, settings.assumed_gpus, settings.owners
         )
-        self._api = Api(settings, context.network.http(settings.base_url, ADDRESS))
-        self._is_key_checked = False
+        # The server's limits hold for all shards.
+        self.connections = max(1, settings.connections // context.shard.count)
+        self.http = context.network.http(settings.base_url, "WANDB_BASE_URL", self.connections)
+        self.api = Api(settings, self.http)
 
     def select(self, filters: Filter) -> Projects:
-        """Return the projects that the settings name and this shard reads; `filters` are of their runs.
-
-        Collisions are resolved before the shard selects its own, as two projects with the same tags may
-        belong to different shards.
-        """
-        context, named = self.context, self.context.settings.chosen()
-        if any(project.name == "*" for project in named):
-            context.report.progress("listing projects", 0, None)
-        projects = Projects(self._api, context.deadline, filters, context.settings.pause)
-        # The memory is a file that may be damaged: any entry that is not a path is ignored.
-        known = context.memory.get(KNOWN)
-        paths = [path for path in known if isinstance(path, str)] if isinstance(known, list) else []
-        projects.select(named, [Project(*path.split("/", 1)) for path in paths if "/" in path])
-        owns = context.shard.owns
-        projects.selected = [project for project in projects.selected if owns(str(project))]
-        projects.lost = {
-            project: error
-            for project, error in projects.lost.items()
-            if project.name == "*" or owns(str(project))
-        }
-        return projects
+        """Return the projects that the settings name and this shard reads; `filters` are of their runs."""
+        return Projects(self.api, self.context, filters)
 
     def listings(self, projects: Projects) -> list[Listing]:
         """Return the listing of each project, in their order; count what was dropped, lose what failed.
 
-        Where nothing could be read, the first error is raised. A project that was deleted since its entity
-        was listed is neither read nor lost.
+        Where nothing could be read, the first error is raised.
         """
         failed = dict[Project, Exception](projects.lost)
-        read: dict[Project, Listing] = {}
-        for project, result in self.read(projects.selected, projects.filters, skip=projects.has_no_runs):
+        # Those without runs are empty without a request.
+        read = {project: Listing(project, Slices(1, 0, 0, 0)) for project in projects.selected}
+        for project, result in self.read(projects.with_runs, projects.filters):
             if isinstance(result, Listing):
                 read[project] = result
-            elif isinstance(result, UnknownProjectError) and projects.is_deleted(project):
-                log.info("%s was deleted before it was read", project)
             else:
+                del read[project]
                 failed[project] = result
         # In the order of the projects, not of the answers: the report must not depend on the network.
         failed = {each: failed[each] for each in (*projects.lost, *projects.selected) if each in failed}
@@ -158,40 +143,23 @@ class Reader:
         for project, error in failed.items():
             reason = "tag_collision" if isinstance(error, CollidingProjectError) else "unreadable"
             self.context.report.lose(str(project), error, reason)
-        listings = [read[project] for project in projects.selected if project in read]
-        for listing in listings:
+        for listing in read.values():
             self.count_dropped(listing)
-        # The next run compares its listing of an entity with these: a listing that lacks one is read again.
-        # Projects without runs are not worth that.
-        self.context.memory[KNOWN] = [
-            str(project)
-            for project in projects.selected
-            if project in projects.found
-            and (project in read or project in failed)
-            and not projects.has_no_runs(project)
-        ]
-        return listings
+        return [*read.values()]
 
     def count_dropped(self, listing: Listing) -> None:
-        """Report what was dropped of single runs, and the seconds that are not complete.
-
-        Counts are by reason, with one example each.
-        """
+        """Report what was dropped of single runs, and the seconds that are not complete."""
         report, project, slices = self.context.report, listing.project, listing.slices
-        examples = {
-            reason: f"{project}, run {run}" for run, reasons in listing.flaws.items() for reason in reasons
-        }
-        dropped = Counter(reason for reasons in listing.flaws.values() for reason in reasons)
-        for second, offsets in slices.unserved.items():
-            dropped["unserved_run"] += len(offsets)
-            examples["unserved_run"] = f"{project}, a run created at {iso(second)}"
+        for run, reasons in listing.flaws.items():
+            for reason in reasons:
+                report.drop(reason, 1, f"{project}, run {run}")
+        for second, _ in slices.unserved:
+            report.drop("unserved_run", 1, f"{project}, a run created at {iso(second)}")
         if listing.errors:
-            dropped["graphql_error"] = listing.errors
-        for reason, number in dropped.items():
-            report.drop(reason, number, examples.get(reason, str(project)))
-        for second_name in slices.partial:
-            what = f"{project}, runs created at {second_name}"
-            report.lose(what, "not all of them could be listed", "incomplete")
+            report.drop("graphql_error", listing.errors, str(project))
+        for name in slices.partial:
+            why = "not all of them could be listed"
+            report.lose(f"{project}, runs created at {name}", why, "incomplete")
         log.info("%s: %d runs listed, %s unseen", project, len(slices.rows), listing.unseen)
 
     def probe(self, project: Project, filters: Filter) -> int | None:
@@ -199,153 +167,111 @@ class Reader:
 
         Raises RefusedKeyError, RefusedProjectError or SourceError where the project cannot be read.
         """
-        settings, deadline = self.context.settings, self.context.deadline
-        unneeded_parts = unneeded(settings.grouping, system_metrics=settings.utilization)
-        request = SliceRequest(Slice(None, None, 1), None, None, 1)
-
-        def attempt() -> RunPage:
-            query = runs_query(project, filters, request, self.missing | unneeded_parts, self.rows)
-            return read_runs(self._api, project, self._api.post(*query, deadline), self.rows)
-
-        # Each rejected field shrinks the query, and `without` raises where nothing more can be left out: it
-        # ends.
-        while True:
-            try:
-                return persist(attempt, deadline, deadline.sleep).page.total
-            except UnknownFieldsError as error:
-                self.missing = without(error, self.missing, self._api.url)
-            except RefusedProjectError:
-                self.check_key()
-                raise
-            except TransientError as error:
-                raise SourceError(f"{project}: {error}") from None
+        parts = self.context.settings.utilization
+        work = _Pass(self, [project], filters, system_metrics=parts, is_probe=True)
+        [(_, result)] = work.results()
+        if isinstance(result, Exception):
+            raise result
+        return result.slices.total
 
     def read(
-        self,
-        projects: Iterable[Project],
-        filters: Filter,
-        *,
-        system_metrics: bool = False,
-        skip: Callable[[Project], bool] = lambda _: False,
+        self, projects: Iterable[Project], filters: Filter, *, system_metrics: bool = False
     ) -> Iterator[Result]:
         """Yield the listing of each project, or why there is none, as they end.
 
-        Those to `skip` are empty without a request. `system_metrics` selects the latest system metrics too,
-        in smaller pages. RefusedKeyError ends all of them.
+        `system_metrics` selects the latest system metrics too, in smaller pages. RefusedKeyError ends all of
+        them.
         """
-        work = _Pass(self, projects, filters, system_metrics=system_metrics)
-        for listing in [each for each in work.waiting if skip(each.project)]:
-            work.waiting.remove(listing)
-            yield listing.project, listing
-        yield from work.results()
-
-    def check_key(self) -> None:
-        """Check the key, once: a key that is refused is refused for all projects. Raises RefusedKeyError.
-
-        Any other failure of the check is only logged: it says nothing about the key.
-        """
-        if self._is_key_checked:
-            return
-        self._is_key_checked = True
-        try:
-            self._api.check_key(self.context.deadline)
-        except RefusedKeyError:
-            raise
-        except (FleetgaugeError, TransientError, UnknownFieldsError) as error:
-            log.info("cannot check the key: %s", error)
+        return _Pass(self, projects, filters, system_metrics=system_metrics).results()
 
 
 class _Pass:
-    """One pass of a reader over projects, with connections of its own.
+    """One pass of a reader over projects. With `is_probe`, a listing ends after its first page, of one run.
 
-    A listing is `waiting` until its first request, then `started` until it is complete or failed.
-    `_under_way` has the futures of requests that were sent and not yet handled.
+    `_open` has the listings that are not complete, the last one requested last; `_under_way` the requests
+    that were sent and not yet handled, and when they were sent.
     """
 
     def __init__(
-        self, reader: Reader, projects: Iterable[Project], filters: Filter, *, system_metrics: bool
+        self,
+        reader: Reader,
+        projects: Iterable[Project],
+        filters: Filter,
+        *,
+        system_metrics: bool,
+        is_probe: bool = False,
     ) -> None:
         context, settings, window = reader.context, reader.context.settings, reader.context.window
-        self._reader, self._filters, self._pause = reader, filters, settings.pause
-        self._report, self._deadline = context.report, context.deadline
+        self._reader, self._filters, self._is_probe = reader, filters, is_probe
+        self._settings, self._report, self._deadline = settings, context.report, context.deadline
         self._unneeded = unneeded(settings.grouping, system_metrics=system_metrics)
-        # The server's limits hold for all shards.
-        self._connections = max(1, settings.connections // context.shard.count)
-        self._http = context.network.http(settings.base_url, ADDRESS, self._connections)
-        self._api = Api(settings, self._http)
-        self._under_way: dict[Future[Reply], _Sent] = {}
+        self._under_way: dict[Future[Response], tuple[Listing, SliceRequest, float]] = {}
         self._ended: list[Result] = []
-        # How many requests may be under way, when the next may start, and what it waits for.
-        self._allowed = self._connections
+        # How many requests may be under way, and when the next may start.
+        self._allowed = float(reader.connections)
         self._opens = 0.0
-        self._obstacle: Exception | None = None
-        self._refusals = 0  # answers in a row that were refused by the rate limit
+        size = 1 if is_probe else settings.page_size
+        if system_metrics:
+            size = min(size, SYSTEM_METRICS_PAGE)
         # Where most runs are expected: it only decides where slices are cut first.
         since = window.since - settings.window
         until = min(context.now, window.until) if window.is_live else window.until
-        size = min(SYSTEM_METRICS_PAGE, settings.page_size) if system_metrics else settings.page_size
-        key = UNSERVED + ("active" if system_metrics else "runs")
-        remembered = _remembered(context.memory.get(key))
-        names = {project: str(project) for project in projects}
-        # Stored before anything is read, so that rows remembered of a project survive a run that fails to
-        # read it.
-        self._unserved = {name: _as_json(remembered[name]) for name in names.values() if name in remembered}
-        context.memory[key] = self._unserved
-        self.waiting = deque(  # those that were not requested yet
-            Listing(project, Slices(size, settings.max_runs, since, until, remembered.get(name)))
-            for project, name in names.items()
+        key = "unserved:active" if system_metrics else "unserved:runs"
+        try:
+            remembered = _UNSERVED.validate_python(context.memory.get(key, {}))
+        except ValidationError:  # the memory is a file that may be damaged
+            remembered = {}
+        # Stored before anything is read: what is remembered survives a run that fails to read its project.
+        context.memory[key] = self._unserved = remembered
+        self._open = deque(
+            Listing(project, Slices(size, settings.max_runs, since, until, remembered.get(str(project), ())))
+            for project in projects
         )
-        self._started: deque[Listing] = deque()  # the last one requested is the last
 
     def results(self) -> Iterator[Result]:
-        """Yield the listing of each project that waits, or why there is none."""
+        """Yield the listing of each project, or why there is none."""
         # One thread per connection: more would only wait for a connection.
-        executor = ThreadPoolExecutor(self._connections, "wandb")
+        executor = ThreadPoolExecutor(self._reader.connections, "wandb")
         try:
-            while self.waiting or self._started:
+            while self._open:
                 self._send(executor)
-                if not self._ended:
-                    self._wait()
+                self._wait()
                 yield from self._ended
                 self._ended.clear()
         finally:
-            self._http.close()
+            self._reader.http.close()
             executor.shutdown(cancel_futures=True)
 
     def _send(self, executor: ThreadPoolExecutor) -> None:
         """Send what may be sent now: within the limit on requests, after the pause, before the deadline."""
-        now = self._deadline.elapsed()
-        while len(self._under_way) < self._allowed and self._opens <= now < self._deadline.seconds:
+        now, reader = self._deadline.elapsed(), self._reader
+        while len(self._under_way) < int(self._allowed) and self._opens <= now < self._deadline.seconds:
             found = self._next(now)
             if found is None:
                 return
             listing, request = found
-            self._opens, self._obstacle = now + self._pause, None
-            missing = self._reader.missing | self._unneeded
-            query = runs_query(listing.project, self._filters, request, missing, self._reader.rows)
+            self._opens = now + self._settings.pause
+            missing = reader.missing | self._unneeded
+            query = runs_query(listing.project, self._filters, request, missing, reader.rows)
             # The limit on the memory of answers is for all connections in sum.
-            largest = MAX_RESPONSE_BYTES // self._connections
-            future = executor.submit(self._api.post, *query, self._deadline, largest)
+            largest = MAX_RESPONSE_BYTES // reader.connections
+            future = executor.submit(reader.api.post, *query, self._deadline, largest)
             self._under_way[future] = (listing, request, now)
 
     def _next(self, now: float) -> tuple[Listing, SliceRequest] | None:
-        """Return the next request: first of a project that had none, then of each in turn, then of a cut."""
-        # To the front, so that it is requested at once: the first page of every project shows early what it
-        # costs.
-        if self.waiting:
-            self._started.append(self.waiting.popleft())
-            self._started.rotate(1)
-        for _ in range(len(self._started)):
-            listing = self._started[0]
-            self._started.rotate(-1)
-            request = listing.slices.next(now)
-            if request is not None:
+        """Return the next request, of each project in turn; where there is none, one that cuts a slice.
+
+        So the first page of every project comes before any second, and shows early what it costs.
+        """
+        for _ in range(len(self._open)):
+            listing = self._open[0]
+            self._open.rotate(-1)
+            if listing.due <= now and (request := listing.slices.next()):
                 return listing, request
         # Slices that wait for a retry occupy a connection, too.
-        if sum(listing.slices.outstanding for listing in self._started) < self._allowed:
-            for listing in self._started:
-                request = listing.slices.cut()
-                if request is not None:
+        if sum(listing.slices.outstanding for listing in self._open) < int(self._allowed):
+            for listing in self._open:
+                if request := listing.slices.cut():
                     return listing, request
         return None
 
@@ -355,62 +281,61 @@ class _Pass:
         Handles at most one answer. Once the time is over, every listing ends with a timeout.
         """
         now, end = self._deadline.elapsed(), self._deadline.seconds
-        later = [due for each in self._started if (due := each.slices.due) is not None and due > now]
-        # While a pause lasts nothing else can start, whatever is due.
-        wake = self._opens if self._opens > now else min(later, default=end)
+        times = (self._opens, *(listing.due for listing in self._open))
+        wake = min((time for time in times if time > now), default=end)
         if now >= end or (not self._under_way and wake >= end):
-            for listing in [*self._started, *self.waiting]:
-                self._end(listing, self._timeout(listing, now))
-        elif self._under_way:
-            is_full = len(self._under_way) >= self._allowed
-            timeout = max(0.0, min(end if is_full else wake, end) - now)
-            if done := wait(self._under_way, timeout, FIRST_COMPLETED).done:
-                future = done.pop()
-                listing, request, sent = self._under_way.pop(future)
-                # Its project may have failed since: then the answer is of no use.
-                if listing in self._started:
-                    self._take(future, listing, request, sent)
-        else:
+            for listing in [*self._open]:
+                self._end(listing, self._timeout(listing))
+        elif not self._under_way:
             self._deadline.sleep(wake - now)
+        elif done := wait(self._under_way, min(wake, end) - now, FIRST_COMPLETED).done:
+            future = done.pop()
+            listing, request, sent = self._under_way.pop(future)
+            # Its project may have failed since: then the answer is of no use.
+            if listing in self._open:
+                self._handle(future, listing, request, sent)
 
-    def _take(self, future: Future[Reply], listing: Listing, request: SliceRequest, sent: float) -> None:
+    def _handle(self, future: Future[Response], listing: Listing, request: SliceRequest, sent: float) -> None:
         """Add an answer, or note a failure. Whatever is wrong with it costs its project.
 
         Only RefusedKeyError is raised: no other project would fare better.
         """
-        slices, now = listing.slices, self._deadline.elapsed()
         try:
-            try:
-                reply = future.result()
-                listing.add(request, read_runs(self._api, listing.project, reply, self._reader.rows))
-            except UnknownFieldsError as error:
-                self._reader.missing = without(error, self._reader.missing, self._api.url)
-                slices.release(request)
-            except FailedRequestError as error:
-                self._note_failure(listing, request, error, now - sent)
-            else:
-                self._refusals = 0
-                # The rate limit is per user, and W&B announces it: waiting for its reset is cheaper than a
-                # 429.
-                left, reset = requests_left(reply.headers), requested_wait(reply.headers, 0)
-                if left is not None and left <= len(self._under_way) and reset is not None:
-                    self._delay(now + reset, SourceError(f"it takes no request for {reset:g} s"))
-                done = len(slices.rows) if slices.total is None else min(len(slices.rows), slices.total)
-                self._report.progress(f"listing the runs of {listing.project}", done, slices.total)
-            if slices.is_done:
+            is_added = self._add(future, listing, request, sent)
+            if not listing.slices.outstanding or (self._is_probe and is_added):
                 self._end(listing, listing)
         except RefusedKeyError:
             raise
         except DeadlineExceededError:
-            self._end(listing, self._timeout(listing, now))
+            pass  # which ends all listings, at the next wait
         except Exception as error:
-            # W&B refuses a bad key with the same status as a project: only a query without a project can
-            # distinguish them.
-            if isinstance(error, RefusedProjectError):
-                self._reader.check_key()
-            if not isinstance(error, FleetgaugeError):
-                log.exception("unexpected error while reading %s", listing.project)
             self._end(listing, error)
+
+    def _add(self, future: Future[Response], listing: Listing, request: SliceRequest, sent: float) -> bool:
+        """Add an answer to its listing; return whether it had a page.
+
+        Raises an error where the listing cannot be completed.
+        """
+        reader, slices, now = self._reader, listing.slices, self._deadline.elapsed()
+        try:
+            response = future.result()
+            page = read_runs(listing.project, response, reader.rows)
+        except UnknownFieldsError as error:
+            reader.missing = without(error, reader.missing)
+            slices.release(request)
+            return False
+        except FailedRequestError as error:
+            self._note_failure(listing, request, error, now - sent)
+            return False
+        listing.add(request, page)
+        self._allowed = min(reader.connections, self._allowed + RECOVERY)
+        # The rate limit is per user, and W&B announces it: waiting for its reset is cheaper than a 429.
+        left, reset = requests_left(response.headers), requested_wait(response.headers, 0)
+        if left is not None and left <= len(self._under_way) and reset is not None:
+            self._opens = max(self._opens, now + reset)
+            listing.trouble = SourceError(f"the rate limit of W&B takes no request for {reset:g} s")
+        self._report.progress(f"listing the runs of {listing.project}", len(slices.rows), slices.total)
+        return True
 
     def _note_failure(
         self, listing: Listing, request: SliceRequest, error: FailedRequestError, took: float
@@ -421,32 +346,21 @@ class _Pass:
         """
         log.debug("%s failed: %s", listing.project, error)
         now, failure = self._deadline.elapsed(), error.failure
-        # A server that gives up after long work fails like any other; the time is what shows that it was too
-        # much.
-        if failure in (Failure.QUICK, Failure.ANSWERLESS) and took >= HEAVY_AFTER:
+        listing.trouble = error
+        # A server that gives up after long work fails like any other; the time shows that it was too much.
+        if failure is Failure.QUICK and took >= HEAVY_AFTER:
             failure = Failure.HEAVY
-        listing.trouble = FailedRequestError(str(error), failure)
+        delay = error.wait
         if failure is Failure.RATE_LIMITED:
-            self._refusals += 1
-            # It does not grow again in this pass.
-            self._allowed = max(1, self._allowed // 2)
-        if error.wait is not None:
+            self._allowed = max(1.0, self._allowed / 2)
+            delay = RATE_LIMIT_DELAY if delay is None else delay
+        if delay is not None:
             # Jitter, so that a fleet does not come back at one instant.
-            self._delay(now + error.wait + random.uniform(0, 0.5), error)  # noqa: S311
-        elif failure is Failure.RATE_LIMITED:
-            self._delay(now + backoff(self._refusals), error)
+            self._opens = max(self._opens, now + delay + random.uniform(0, 0.5))  # noqa: S311
         else:
-            # To find a run that cannot be served takes many failures.
-            tries = (
-                request.slice.answerless if failure is Failure.ANSWERLESS else min(listing.slices.failures, 2)
-            )
-            request.slice.due = now + backoff(tries + 1)
+            # Slower than for single requests: to find a run that cannot be served takes many failures.
+            listing.due = now + backoff(1 + listing.slices.failures // 2)
         listing.slices.failed(request, failure, error)
-
-    def _delay(self, until: float, obstacle: Exception) -> None:
-        """Let no request start before `until`."""
-        if until > self._opens:
-            self._opens, self._obstacle = until, obstacle
 
     def _end(self, listing: Listing, result: Listing | Exception) -> None:
         """End a listing with its result; remember the rows that could not be served."""
@@ -455,30 +369,20 @@ class _Pass:
         if isinstance(result, Listing):
             self._unserved.pop(name, None)
         if slices.unserved:
-            self._unserved[name] = _as_json(slices.unserved)
-            for second in sorted(slices.unserved):
+            self._unserved[name] = slices.unserved
+            for second, _ in slices.unserved:
                 log.warning("stepped over a run of %s created at %s: W&B fails on it", name, iso(second))
-        (self._started if listing in self._started else self.waiting).remove(listing)
+        self._open.remove(listing)
         self._ended.append((listing.project, result))
 
-    def _timeout(self, listing: Listing, now: float) -> FleetgaugeError:
-        """Return the error for a listing that was not complete in time.
-
-        It names what the listing waited for, and the setting that helps.
-        """
-        reason = self._obstacle if self._opens > now else listing.trouble
-        slices = listing.slices
-        if isinstance(reason, FailedRequestError) and reason.failure is Failure.HEAVY:
-            return SourceError(
-                f"W&B could not be read in time: {reason}; lower FLEETGAUGE_WANDB_PAGE_SIZE (it went down to "
-                f"{slices.size} runs by itself), or raise --timeout"
-            )
-        if reason is not None:
-            return SourceError(f"W&B could not be read in time: {reason}")
+    def _timeout(self, listing: Listing) -> FleetgaugeError:
+        """Return the error for a listing that was not complete in time."""
+        slices, reason = listing.slices, listing.trouble
         of = "" if slices.total is None else f" of {slices.total:,}"
         return DeadlineExceededError(
-            f"the deadline of {self._deadline.seconds:g} s passed after {len(slices.rows):,}{of} runs; raise "
-            "--timeout or FLEETGAUGE_WANDB_CONNECTIONS"
+            f"the deadline of {self._deadline.seconds:g} s passed after {len(slices.rows):,}{of} runs; "
+            + (f"{reason}; " if reason else "")
+            + "raise --timeout or FLEETGAUGE_WANDB_CONNECTIONS"
         )
 
 
@@ -489,15 +393,3 @@ def _first_error(errors: list[Exception]) -> Exception:
     if isinstance(first, FleetgaugeError) and len(errors) > 1:
         return type(first)(f"{first} (and {len(errors) - 1} more could not be read)")
     return first
-
-
-def _as_json(unserved: dict[int, list[int]]) -> dict[str, list[int]]:
-    return {str(second): offsets for second, offsets in unserved.items()}
-
-
-def _remembered(memory: object) -> _Unserved:
-    """Return the rows that an earlier run could not get; none where the memory is damaged."""
-    try:
-        return TypeAdapter(_Unserved).validate_python(memory)
-    except ValidationError:
-        return {}

@@ -15,6 +15,7 @@ Pure: no network, no clock. `reader` sends the requests; `query` writes them and
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -22,20 +23,17 @@ from itertools import accumulate
 from typing import Generic, NamedTuple, TypeVar
 
 from common.errors import SourceError
-from common.times import DAY, EARLIEST, iso
+from common.times import EARLIEST, iso
 
 OVERLAP = 1  # seconds by which a slice continues before the last time shown
 TOLERANCE = 2  # seconds by which a row may be outside the slice that was requested
-LATEST = 4_102_444_800  # the year 2100: no cut is later
+LATEST = 4_102_444_800  # the year 2100: a slice until then, or since EARLIEST, has no limit on that side
 TRIES = 3  # of a slice that fails quickly
-TRIES_OF_HALF = 2  # of half of such a slice, as long as no retry has helped in this listing
 TRIES_OF_ROW = 5
-MAX_ANSWERLESS = 12  # requests of a slice in a row that got no answer about its rows
 MAX_FAILURES = 24  # in a row
 MAX_UNSERVED = 20
 MAX_ROUNDS = 6  # of reading a crowded second
-GROW_AFTER = 8  # pages in a row that succeeded
-FEW_ROWS = 32  # a slice that fails quickly is not requested in smaller pages
+GROW_AFTER = 8  # pages that succeeded
 SLACK = 1.05  # by which a slice may hold more rows than expected without costing another page
 
 T = TypeVar("T")
@@ -45,14 +43,13 @@ class Page(NamedTuple, Generic[T]):
     """The answer to a request: its rows by id, and their creation times as shown, in seconds and in order.
 
     An unreadable time is left out. `total` counts the rows of the slice, hidden ones too; None where the
-    server does not count. `end` is the offset of the last row; None if unknown.
+    server does not count.
     """
 
     rows: Mapping[str, T]
     times: Sequence[float]
     total: int | None
     more: bool
-    end: int | None = None
 
 
 class Failure(Enum):
@@ -60,126 +57,73 @@ class Failure(Enum):
 
     HEAVY = auto()  # they were too many
     QUICK = auto()  # one of them may be impossible to serve, or it was chance
-    ANSWERLESS = auto()  # nothing
     RATE_LIMITED = auto()  # nothing, and it is no failure of this request
 
 
 @dataclass(eq=False, slots=True)
 class _Crowd:
-    """A slice that is read by offset.
+    """A second that is read by offset, in rounds over all of its runs.
 
-    Between two pages runs leave and others come, and each shifts all that follow. A run that a page and a
-    later one show was there in between. So if the runs that were shown both no later and no earlier than some
-    page are as many as that page counts, then they are all: the slice is complete.
+    Between two pages runs leave and others come, and each shifts all that follow. But a run that a page and a
+    later one show was there in between: if the runs shown both no later and no earlier than some page are as
+    many as that page counts, they are all.
     """
 
-    suspects: set[int] = field(default_factory=set)  # offsets that could not be served in an earlier run
-    unserved: set[int] = field(default_factory=set)  # offsets that cannot be served
     offset: int = 0
     rounds: int = 1
-    seen_before: int = 0  # how many runs were known when this round began
     first: dict[str, int] = field(default_factory=dict)  # by run, the number of the first page that shows it
     last: dict[str, int] = field(default_factory=dict)
     totals: list[int | None] = field(default_factory=list)  # by page
-
-    def limit(self, rows: int) -> int:
-        """Return how many rows to request: none that is known to fail, and a suspect alone.
-
-        Advances the offset over rows that cannot be served. `rows` is the most that is allowed.
-        """
-        while self.offset in self.unserved:
-            self.offset += 1
-        if self.offset in self.suspects:
-            return 1
-        following = [at - self.offset for at in self.suspects | self.unserved if at > self.offset]
-        return min(rows, *following) if following else rows
-
-    def add(self, page: Page[T], rows: int) -> bool:
-        """Add a page that was requested with `rows`; return whether more follow in this round."""
-        number = len(self.totals)
-        self.totals.append(page.total)
-        for run in page.rows:
-            self.first.setdefault(run, number)
-            self.last[run] = number
-        self.suspects.discard(self.offset)
-        # Hidden rows have offsets too and are not shown, so that the cursor of the last row is the better
-        # evidence. An empty page without a cursor still advances, by what was requested.
-        following = self.offset + (len(page.rows) or rows)
-        if page.end is not None and page.end >= self.offset:
-            following = page.end + 1
-        self.offset = following
-        return page.more if page.total is None else following < page.total
+    unserved: int = 0
 
     @property
     def is_complete(self) -> bool:
         """Return whether the pages so far prove that every run was seen."""
-        if self.unserved:  # the second is named anyway
+        if self.unserved:  # the second is named anyway, and is not read twice
             total = self.totals[-1] if self.totals else None
-            return total is not None and len(self.first) + len(self.unserved) >= total
-        # Count, for each page, the runs whose first and last page enclose it: a running sum of +1 and -1.
-        changes = [0] * (len(self.totals) + 1)
-        for run, number in self.first.items():
-            changes[number] += 1
-            changes[self.last[run] + 1] -= 1
-        shown = accumulate(changes)
+            return total is not None and len(self.first) + self.unserved >= total
+        # For each page, how many runs were shown both no later and no earlier: a running sum of changes.
+        changes = Counter(self.first.values())
+        changes.subtract(number + 1 for number in self.last.values())
+        known = accumulate(changes[number] for number in range(len(self.totals)))
         return any(
-            total is not None and known >= total for known, total in zip(shown, self.totals, strict=False)
+            total is not None and count >= total for count, total in zip(known, self.totals, strict=True)
         )
-
-    def is_hopeless(self) -> bool:
-        """Begin another round; return whether that would not help.
-
-        It would not where the server does not count, after too many rounds, or after one that showed no new
-        run.
-        """
-        known, before = len(self.first), self.seen_before
-        self.offset, self.seen_before, self.rounds = 0, known, self.rounds + 1
-        return self.totals[-1] is None or self.rounds > MAX_ROUNDS or (self.rounds > 2 and known == before)
 
 
 @dataclass(eq=False, slots=True)
 class Slice:
-    """Runs created in `[since, until)`, where None is no limit, that were not all seen yet.
+    """Runs created in `[since, until)` that were not all seen yet.
 
     Mutable: it shrinks as pages are served, and `cut` may move its end while a request is under way.
     """
 
-    since: int | None
-    until: int | None
+    since: int
+    until: int
     rows: int  # to request at most
-    expected: float | None = None  # rows that it holds; None if unknown
+    expected: float = 0  # rows that it holds, as far as known
     pace: float = math.inf  # seconds per row, as last shown
     is_counted: bool = False  # whether its rows are part of the project's total
-    is_half: bool = False  # of a slice that failed
-    request: SliceRequest | None = None  # under way
     failures: int = 0  # in a row
-    answerless: int = 0  # in a row
-    due: float = 0.0  # when it may be requested again
+    is_requested: bool = False
     crowd: _Crowd | None = None
 
-    def __str__(self) -> str:
-        if self.since is not None and self.until == self.since + 1:
-            return iso(self.since)
-        return "..".join("" if limit is None else iso(limit) for limit in (self.since, self.until))
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class SliceRequest:
+class SliceRequest(NamedTuple):
     """Up to `rows` rows of a slice as it was when they were requested; it may have been cut since."""
 
     slice: Slice
-    since: int | None
-    until: int | None
+    since: int
+    until: int
     rows: int
-    expected: float | None = None  # rows that the slice was expected to hold
     offset: int = 0
 
 
 class Slices(Generic[T]):
     """The listing of one project.
 
-    Most runs are expected to be created between `since` and `until`. `unserved` are the seconds and offsets
-    of rows that an earlier listing could not get; the attribute holds those of this one. `partial` names the
+    Most runs are expected to be created between `since` and `until`. `unserved` are the second and offset of
+    each row that an earlier listing could not get; the attribute holds those of this one. `partial` names the
     seconds that are not proven to be complete. A listing that cannot be completed raises SourceError.
 
     The caller alternates `next` (or `cut`) with `served`, `failed` or `release`, one of which ends every
@@ -192,7 +136,7 @@ class Slices(Generic[T]):
         max_rows: int,
         since: int,
         until: int,
-        unserved: Mapping[int, Collection[int]] | None = None,
+        unserved: Collection[tuple[int, int]] = (),
     ) -> None:
         """Begin with one slice without limits, cut around the seconds in `unserved`.
 
@@ -201,121 +145,97 @@ class Slices(Generic[T]):
         self.rows: dict[str, T] = {}  # by id, as last shown
         self.total: int | None = 0
         self.partial: list[str] = []
-        self.unserved: dict[int, list[int]] = {}
-        self.size = page_size
-        self._page_size, self._max_rows = page_size, max_rows
-        self._since, self._until = since, max(since + 1, until)
+        self.unserved: list[tuple[int, int]] = []
         self.failures = 0  # in a row
-        self._retries_help = False
-        self._successes = 0  # in a row, since the size last changed
-        self._patience = GROW_AFTER
-        self._trial: SliceRequest | None = None  # of twice the size
+        self._page_size, self._max_rows = page_size, max_rows
+        self._since, self._until = since, until
+        self._size = page_size  # that the server can serve
+        self._successes = 0  # since the size was last tried to be doubled
+        self._suspects = frozenset(unserved)
         self._slices: list[Slice] = []
         # A second with rows that failed before is read by offset from the start: finding it again by halving
         # would cost dozens of requests at every tick.
-        edge: int | None = None
-        for second, offsets in sorted((unserved or {}).items()):
-            if edge is None or second > edge:
+        edge = EARLIEST
+        for second in sorted({second for second, _ in unserved}):
+            if second > edge:
                 self._slices.append(Slice(edge, second, page_size))
-            crowd = _Crowd(suspects=set(offsets))
-            self._slices.append(Slice(second, second + 1, page_size, crowd=crowd))
+            self._slices.append(Slice(second, second + 1, page_size, crowd=_Crowd()))
             edge = second + 1
-        self._slices.append(Slice(edge, None, page_size))
-
-    @property
-    def is_done(self) -> bool:
-        """Return whether every slice is complete, or left as partial."""
-        return not self._slices
+        self._slices.append(Slice(edge, LATEST, page_size))
 
     @property
     def outstanding(self) -> int:
-        """Return the number of slices that are under way or wait."""
+        """Return the number of slices that are under way or wait; 0 once the listing is done."""
         return len(self._slices)
 
-    @property
-    def due(self) -> float | None:
-        """Return when the next slice may be requested; None where all are under way."""
-        return min((each.due for each in self._slices if each.request is None), default=None)
-
-    def next(self, now: float = 0.0) -> SliceRequest | None:
-        """Return the next request that is due at `now`; None where answers must come first."""
-        for each in self._slices:
-            if each.request is None and each.due <= now:
-                return self._request(each)
-        return None
+    def next(self) -> SliceRequest | None:
+        """Return the next request; None where answers must come first."""
+        return next((self._request(piece) for piece in self._slices if not piece.is_requested), None)
 
     def cut(self) -> SliceRequest | None:
         """Return a request for half of the largest slice that needs several pages; None where there is none.
 
-        It is for a connection that has nothing else to do: each cut may cost a page. A slice without a lower
-        limit, one that failed and one that is read by offset are not cut.
+        It is for a connection that has nothing else to do: each cut may cost a page.
         """
-        large = [each for each in self._slices if (each.expected or 0) > self.size and not each.failures]
-        for each in sorted(large, key=lambda each: each.expected or 0, reverse=True):
-            since, expected = each.since, each.expected or 0
-            until = self._until if each.until is None else each.until
-            if since is None or each.crowd is not None:
-                continue
-            pages = math.ceil(expected * SLACK / self.size)
-            # The first page is under way already, so that the cut halves the pages after it.
-            share = (1 + (pages - 1) // 2) / pages  # what the page under way shows, and half of the rest
-            at = since + round(min((until - since) * share, expected * share * each.pace))
-            if since + OVERLAP < at < until:
-                tail = Slice(at, each.until, self._page_size, expected * (1 - share), each.pace, True)
-                each.until, each.expected = at, expected * share
-                self._slices.append(tail)
-                return self._request(tail)
-        return None
+        large = [
+            piece
+            for piece in self._slices
+            if piece.expected > self._size and piece.crowd is None and not piece.failures
+        ]
+        if not large:
+            return None
+        piece = max(large, key=lambda piece: piece.expected)
+        # The first page is under way already, so that the cut halves the pages after it.
+        pages = math.ceil(SLACK * piece.expected / self._size)
+        share = (1 + (pages - 1) // 2) / pages
+        time = min(piece.until, self._until) - piece.since
+        at = piece.since + round(share * min(time, piece.expected * piece.pace))
+        if not piece.since + OVERLAP < at < piece.until:
+            return None
+        tail = Slice(at, piece.until, self._page_size, (1 - share) * piece.expected, piece.pace, True)
+        piece.until, piece.expected = at, share * piece.expected
+        self._slices.append(tail)
+        return self._request(tail)
 
     def release(self, request: SliceRequest) -> None:
         """Take back a request that was not answered for a reason that has nothing to do with it."""
-        request.slice.request = None
-        if self._trial is request:
-            self._trial = None
+        request.slice.is_requested = False
 
     def failed(self, request: SliceRequest, failure: Failure, error: Exception) -> None:
         """Note a failed request. Raises SourceError where no other will do better.
 
         `error` is the reason for the message; `failure` decides what happens to the slice.
         """
-        piece, is_trial = request.slice, self._trial is request
+        piece = request.slice
         self.release(request)
         if failure is Failure.RATE_LIMITED:
             return
         self.failures += 1
         if self.failures >= MAX_FAILURES:
             raise SourceError(f"W&B could not be read: {error} ({self.failures} failures in a row)")
-        # Nothing was learnt about the rows: halving the slice would not help. It is retried as it is.
-        if failure is Failure.ANSWERLESS:
-            piece.answerless += 1
-            if piece.answerless >= MAX_ANSWERLESS:
-                raise SourceError(f"W&B could not be read: {error} (tried {piece.answerless} times)")
-            return
-        # Fewer rows are the cure for a heavy query. A trial of twice the size that failed makes the next
-        # trial wait for twice as many successes; without that, the size would oscillate.
+        # Fewer rows are the cure for a heavy query.
         if failure is Failure.HEAVY:
             self._successes = 0
-            self._patience *= 2 if is_trial else 1
             if request.rows > 1:
-                self.size = min(self.size, request.rows // 2)
+                self._size = min(self._size, request.rows // 2)
                 return
         # A quick failure, or a single row that is heavy: it is chance, or a row that cannot be served.
         piece.failures += 1
-        crowd = piece.crowd
-        tries = TRIES_OF_HALF if piece.is_half and not self._retries_help else TRIES
+        is_row = piece.crowd is not None and request.rows == 1
         # The verdict on a single row is final for this run, so that it takes more attempts; a row that failed
         # in an earlier run as well gets one.
-        if crowd is not None and request.rows == 1:
-            tries = 1 if crowd.offset in crowd.suspects else TRIES_OF_ROW
+        tries = TRIES_OF_ROW if is_row else TRIES
+        if is_row and (piece.since, request.offset) in self._suspects:
+            tries = 1
         if piece.failures < tries:
             return
         piece.failures = 0
-        if crowd is None:
-            self._halve(piece, failed=True)
-        elif request.rows > 1:
-            piece.rows = 1
+        if is_row:
+            self._step_over(piece, error)
+        elif piece.until - piece.since > 1:
+            self._split(piece, failures=1)
         else:
-            self._step_over(piece, crowd, error)
+            piece.rows, piece.crowd = 1, piece.crowd or _Crowd()
 
     def served(self, request: SliceRequest, page: Page[T]) -> None:
         """Add the rows of a page, and decide what it leaves of its slice.
@@ -323,170 +243,131 @@ class Slices(Generic[T]):
         Raises SourceError for a page that ignores the filter or the order, and for more than `max_rows` runs.
         """
         self.release(request)
-        self._check_times(request, page)
+        _check_times(request, page)
         self.rows.update(page.rows)
         if len(self.rows) > self._max_rows:
             raise SourceError(
                 f"there are more than {self._max_rows:,} runs to read; raise FLEETGAUGE_WANDB_MAX_RUNS"
             )
-        self._note_success(request)
-        piece = request.slice
+        piece, total = request.slice, page.total
+        self.failures = piece.failures = 0
+        piece.rows = min(2 * piece.rows, self._page_size)
+        self._size = max(self._size, request.rows)
+        self._successes += 1
         # The first page of a slice counts all of its rows. What is cut off later is part of that count.
         if not piece.is_counted:
             piece.is_counted = True
-            self.total = None if self.total is None or page.total is None else self.total + page.total
-        if piece.crowd is not None:
-            self._add_to_crowd(request, piece, piece.crowd, page)
+            self.total = None if self.total is None or total is None else self.total + total
+        # A last page that counts more rows than were requested lacks some that are not merely hidden.
+        is_last = not page.more and (total is None or total <= request.offset + request.rows)
+        if request.offset == 0 and (is_last or (total is not None and len(page.rows) >= total)):
+            self._slices.remove(piece)
+        elif piece.crowd is not None:
+            self._add_to_crowd(request, piece.crowd, page, is_last=is_last)
         else:
-            self._continue(request, piece, page)
+            self._continue(request, page)
 
     def _request(self, piece: Slice) -> SliceRequest:
         """Return a request for the next rows of a slice.
 
-        After enough successes it is a trial of twice the current size, one at a time.
+        After enough successes it is for twice as many rows as the server is known to serve: a size that
+        never grew again would collapse to one row where answers fail at random.
         """
-        size = self.size
-        # A size that never grew again would collapse to one row where answers fail at random.
-        if size < self._page_size and self._successes >= self._patience and self._trial is None:
-            size = min(2 * size, self._page_size)
+        size = self._size
+        if size < self._page_size and self._successes >= GROW_AFTER:
+            size, self._successes = min(2 * size, self._page_size), 0
         rows, offset = min(size, piece.rows), 0
         if piece.crowd is not None:
-            rows = piece.crowd.limit(rows)
             offset = piece.crowd.offset
-        piece.request = request = SliceRequest(piece, piece.since, piece.until, rows, piece.expected, offset)
-        if rows > self.size:
-            self._trial = request
-        return request
+            # Rows that failed in an earlier run are requested alone.
+            suspects = [at - offset for second, at in self._suspects if second == piece.since]
+            rows = min([rows, *(max(1, distance) for distance in suspects if distance >= 0)])
+        piece.is_requested = True
+        return SliceRequest(piece, piece.since, piece.until, rows, offset)
 
-    def _note_success(self, request: SliceRequest) -> None:
-        """Reset the counts of failures, and let the slice and the project request more rows again."""
+    def _continue(self, request: SliceRequest, page: Page[T]) -> None:
+        """Continue a slice behind the last time shown."""
         piece = request.slice
-        self._retries_help |= piece.failures > 0
-        self.failures = piece.failures = piece.answerless = 0
-        piece.rows = min(2 * piece.rows, self._page_size)
-        self._successes += 1
-        if request.rows > self.size:
-            self.size, self._successes = request.rows, 0
-
-    def _check_times(self, request: SliceRequest, page: Page[T]) -> None:
-        """Raise SourceError where the server ignores the filter on creation times, or their order."""
-        low = -math.inf if request.since is None else request.since - TOLERANCE
-        high = math.inf if request.until is None else request.until + TOLERANCE
-        for time in (min(page.times, default=low), max(page.times, default=high)):
-            if not low <= time <= high:
-                limits = Slice(request.since, request.until, 0)
-                raise SourceError(
-                    f"W&B ignores the filter on createdAt: a run of {iso(int(time))} is not in {limits}"
-                )
-        # Only a page that is not the last depends on the order: the slice continues after its last time.
-        latest = accumulate(page.times, max)
-        if page.more and any(
-            time < before - TOLERANCE for time, before in zip(page.times, latest, strict=True)
-        ):
-            raise SourceError("W&B ignores the order of runs by createdAt, so that not all can be listed")
-
-    def _continue(self, request: SliceRequest, piece: Slice, page: Page[T]) -> None:
-        """Continue a slice behind the last time shown, if it has more.
-
-        A page that shows as many rows as it counts ends the slice. So does a last page, unless it counts more
-        rows than were requested: then rows are missing from it that are not merely hidden.
-        """
-        total, times, number = page.total, page.times, len(page.rows)
-        if total is not None and number >= total:
-            return self._slices.remove(piece)
-        if not page.more and (total is None or total <= request.rows):
-            return self._slices.remove(piece)
-        start = math.floor(times[-1]) - OVERLAP if times else None
-        if start is None or (piece.since is not None and start <= piece.since):
-            # No progress: a crowded second, or a page without a time.
-            return self._halve(piece, crowded=start is not None, answer=(request, page))
+        start = math.floor(page.times[-1]) - OVERLAP if page.times else None
+        if start is None:
+            return self._split(piece)
+        if start <= piece.since:  # a crowded second
+            return self._split(piece, piece.since + 1)
         # The slice was cut while the page was under way, and the page covers what is left of it.
-        if piece.until is not None and start >= piece.until:
+        if start >= piece.until:
             return self._slices.remove(piece)
         piece.since = start
-        if total is not None:
-            repeated = sum(time >= start for time in times)
-            shown = number if page.end is None else page.end + 1
-            moved = (request.expected or 0) - (piece.expected or 0)  # by cuts since the request
-            piece.expected = max(0, total - shown - moved) + repeated
-            piece.pace = (times[-1] - times[0]) / number
+        if page.total is not None:
+            # A slice that was cut since has fewer rows than the page counts.
+            counted = page.total if piece.until == request.until else piece.expected
+            piece.expected = max(0, counted - len(page.rows))
+            piece.pace = (page.times[-1] - page.times[0]) / len(page.rows)
         return None
 
-    def _halve(
-        self,
-        piece: Slice,
-        *,
-        failed: bool = False,
-        crowded: bool = False,
-        answer: tuple[SliceRequest, Page[T]] | None = None,
-    ) -> None:
-        """Cut a slice in two, or behind its first second if that is crowded; read a second by offset.
+    def _split(self, piece: Slice, at: int | None = None, failures: int = 0) -> None:
+        """Cut a slice in two, in the middle unless `at` is given; read a second by offset.
 
-        `failed` makes the halves request fewer rows. `answer` is a page that made no progress: in a slice of
-        one second it is the first page by offset.
+        The parts begin with `failures`. Both go to the end: all others are tried before them.
         """
-        at = self._middle(piece)
-        if at is None:
+        since, until = piece.since, piece.until
+        if until - since == 1:
             piece.crowd = _Crowd()
-            if answer is not None:
-                self._add_to_crowd(answer[0], piece, piece.crowd, answer[1])
-            else:
-                piece.rows = 1
             return
-        if crowded and piece.since is not None:
-            at = piece.since + 1
-        # The rows of a failing slice shrink with it, but not below a few: small pages of rows that are fine
-        # would cost more requests than they save.
-        rows = min(piece.rows, max(FEW_ROWS, piece.rows // 2)) if failed else piece.rows
-        expected = None if piece.expected is None else piece.expected / 2
-        self._slices.remove(piece)  # both halves go to the end: all others are tried before them
-        for since, until in ((piece.since, at), (at, piece.until)):
-            half = Slice(since, until, rows, expected, piece.pace, piece.is_counted, piece.is_half or failed)
-            half.due = piece.due
+        if at is None:
+            likely = [limit for limit in (self._since, self._until) if since < limit < until]
+            at = likely[0] if likely else (since + until) // 2
+        self._slices.remove(piece)
+        for limits in ((since, at), (at, until)):
+            half = Slice(*limits, self._page_size, piece.expected / 2, piece.pace, piece.is_counted)
+            half.failures = failures
             self._slices.append(half)
 
-    def _middle(self, piece: Slice) -> int | None:
-        """Return where to halve a slice; None for a second. Without a limit, cuts get farther and farther."""
-        since, until = piece.since, piece.until
-        if since is None and until is None:
-            return self._since
-        if since is None and until is not None:
-            at = until - max(DAY, self._until - until)
-            return at if at > EARLIEST else None
-        if since is not None and until is not None:
-            return (since + until) // 2 if until - since > 1 else None
-        at = max((since or 0) + 1, ((since or 0) + self._until) // 2, 2 * (since or 0) - self._until)
-        return at if at < LATEST else None
-
-    def _add_to_crowd(self, request: SliceRequest, piece: Slice, crowd: _Crowd, page: Page[T]) -> None:
+    def _add_to_crowd(self, request: SliceRequest, crowd: _Crowd, page: Page[T], *, is_last: bool) -> None:
         """Add a page of a second; end it where that is complete, or where another round would not help."""
-        more = crowd.add(page, request.rows)
-        shows_all = request.offset == 0 and not more and not crowd.unserved
-        if shows_all or crowd.is_complete:
-            self._slices.remove(piece)
+        for run in page.rows:
+            crowd.first.setdefault(run, len(crowd.totals))
+            crowd.last[run] = len(crowd.totals)
+        crowd.totals.append(page.total)
+        # Rows that are hidden have offsets, too. A page of nothing else still advances.
+        crowd.offset += len(page.rows) or request.rows
         # A server that never ends its pages must not be read forever.
-        elif crowd.offset > 2 * self._max_rows or (not more and crowd.is_hopeless()):
-            self._leave_partial(piece)
+        if not is_last and crowd.offset <= self._max_rows:
+            return
+        is_complete = crowd.is_complete
+        if not (is_complete or crowd.unserved or crowd.rounds == MAX_ROUNDS):
+            crowd.offset, crowd.rounds = 0, crowd.rounds + 1
+            return
+        self._slices.remove(request.slice)
+        if not is_complete:
+            self.partial.append(iso(request.since))
 
-    def _step_over(self, piece: Slice, crowd: _Crowd, error: Exception) -> None:
-        """Leave out the row at the current offset, and remember it.
+    def _step_over(self, piece: Slice, error: Exception) -> None:
+        """Leave out the row at the current offset of a second, and remember it.
 
         Raises SourceError where these are too many.
         """
-        # Before the first possible time there is no second to name or to remember.
-        if piece.since is None:
-            return self._leave_partial(piece)
-        crowd.suspects.discard(crowd.offset)
-        crowd.unserved.add(crowd.offset)
-        self.unserved[piece.since] = sorted(crowd.unserved)
-        if sum(map(len, self.unserved.values())) > MAX_UNSERVED:
+        crowd = piece.crowd or _Crowd()
+        self.unserved.append((piece.since, crowd.offset))
+        if len(self.unserved) > MAX_UNSERVED:
             raise SourceError(f"W&B cannot serve more than {MAX_UNSERVED} runs: {error}")
-        self.size = self._page_size  # in case that it was the size of this row
+        crowd.offset += 1
+        crowd.unserved += 1
+        self._size = self._page_size  # in case that it was the size of this row
         if crowd.is_complete:
             self._slices.remove(piece)
-        return None
 
-    def _leave_partial(self, piece: Slice) -> None:
-        """End a slice whose completeness cannot be proven; it is reported by its times."""
-        self._slices.remove(piece)
-        self.partial.append(str(piece))
+
+def _check_times(request: SliceRequest, page: Page[T]) -> None:
+    """Raise SourceError where the server ignores the filter on creation times, or their order."""
+    low = request.since - TOLERANCE if request.since > EARLIEST else -math.inf
+    high = request.until + TOLERANCE if request.until < LATEST else math.inf
+    for time in (min(page.times, default=low), max(page.times, default=high)):
+        if not low <= time <= high:
+            limits = f"{iso(request.since)}..{iso(request.until)}"
+            raise SourceError(
+                f"W&B ignores the filter on createdAt: a run of {iso(int(time))} is not in {limits}"
+            )
+    # Only a page that is not the last depends on the order: the slice continues after its last time.
+    latest = accumulate(page.times, max)
+    if page.more and any(time < before - TOLERANCE for time, before in zip(page.times, latest, strict=True)):
+        raise SourceError("W&B ignores the order of runs by createdAt, so that not all can be listed")

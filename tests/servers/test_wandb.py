@@ -14,7 +14,6 @@ import pytest
 import urllib3
 
 from support.servers.fleet import Row, client_config, plausible_day, text
-from support.servers.mongo import BadFilterError, predicate
 from support.servers.wandb import KEY, Wandb, cursor
 
 NOW = 1_800_000_000.0
@@ -73,20 +72,6 @@ class TestListing:
             row.hidden = True
         assert listed(server, first=2) == ([], 6, True, cursor(1))
         assert listed(server, first=2, after=cursor(1)) == (["r3"], 6, True, cursor(3))
-        server.cursor_on_empty_pages = False
-        assert listed(server, first=2) == ([], 6, True, None)
-
-    def test_a_page_that_holds_a_run_that_cannot_be_served_is_a_500(self, server: Wandb) -> None:
-        server.add("acme", "ants", some(4))[2].unservable = True
-        assert listed(server, first=2)[0] == ["r0", "r1"]
-        assert ask(server, LIST, first=3)[0] == 500
-        assert listed(server, first=2, after=cursor(2))[0] == ["r3"]
-
-    def test_rows_may_come_twice(self, server: Wandb) -> None:
-        server.add("acme", "ants", some(4))
-        server.repeated = 1
-        assert listed(server, first=2)[0] == ["r0", "r1"]
-        assert listed(server, first=2, after=cursor(1))[0] == ["r1", "r2", "r3"]
 
     def test_only_the_keys_asked_for_come(self, server: Wandb) -> None:
         filler = ({"loss": 1}, {"seed": {"value": 3}})
@@ -102,63 +87,33 @@ class TestListing:
         assert json.loads(run["config"]) == {"seed": {"value": 3}}
 
 
-class TestRefusals:
-    def test_an_unknown_field_or_argument_is_a_400(self, server: Wandb) -> None:
-        status, answer = ask(server, "{ viewer { id shoeSize } }")
-        assert status == 400
-        assert answer["errors"][0]["message"].startswith("Cannot query field 'shoeSize' on type 'User'.")
-        server.remove("Run.config.keys", "Run.runInfo")
-        query = '{ project(name: "a") { run(name: "c") { config(keys: []) runInfo { gpuCount } } } }'
-        status, answer = ask(server, query)
-        assert status == 400
-        said = " ".join(error["message"] for error in answer["errors"])
-        assert "Unknown argument 'keys' on field 'Run.config'." in said
-        assert "Cannot query field 'runInfo' on type 'Run'." in said
-
-    def test_a_bad_key_has_no_viewer_or_a_status(self, server: Wandb) -> None:
-        assert ask(server, "{ viewer { id } }", key="wrong") == (200, {"data": {"viewer": None}})
-        server.bad_key_status = 401
-        assert ask(server, "{ viewer { id } }", key="wrong")[0] == 401
-
-    def test_an_unknown_project_is_null(self, server: Wandb) -> None:
-        assert ask(server, LIST) == (200, {"data": {"project": None}})
-
-
-class TestFilters:
-    @pytest.mark.parametrize(
-        ("document", "matches"),
-        [
-            ({}, True),
-            ({"state": "running"}, True),
-            ({"state": {"$ne": "running"}}, False),
-            ({"state": {"$in": ["failed", "running"]}}, True),
-            ({"state": {"$nin": ["failed", "running"]}}, False),
-            ({"createdAt": {"$gte": text(NOW)}}, True),
-            ({"createdAt": {"$gt": text(NOW)}}, False),
-            ({"createdAt": {"$lte": text(NOW), "$lt": text(NOW + 1)}}, True),
-            ({"createdAt": {"$gte": text(NOW - 9).removesuffix("Z")}}, False),
-            ({"heartbeatAt": {"$gte": text(0)}}, False),
-            ({"heartbeatAt": {"$exists": False}}, True),
-            ({"displayName": {"$regex": "^tr"}}, True),
-            ({"$or": [{"state": "failed"}, {"displayName": "train"}]}, True),
-            ({"$and": [{"state": "failed"}, {"displayName": "train"}]}, False),
-            ({"$nor": [{"state": "failed"}]}, True),
-            ({"$not": {"state": "running"}}, False),
-            ({"shoeSize": 43}, False),
-        ],
-    )
-    def test_they_choose_as_mongo_would(self, document: Any, matches: bool) -> None:
-        row = Row("a", "running", NOW, None, "train")
-        assert predicate(document)(row.values()) is matches
-
-    @pytest.mark.parametrize(
-        "document", [{"createdAt": {"$gte": NOW}}, {"$xor": []}, {"state": {"$like": "r"}}, []]
-    )
-    def test_what_the_service_fails_on_is_a_500(self, server: Wandb, document: Any) -> None:
-        with pytest.raises(BadFilterError):
-            predicate(document)
-        server.add("acme", "ants")
-        assert ask(server, LIST, filters=json.dumps(document))[0] == 500
+@pytest.mark.parametrize(
+    ("document", "matches"),
+    [
+        ({}, True),
+        ({"state": "running"}, True),
+        ({"createdAt": {"$gte": text(NOW)}}, True),
+        ({"createdAt": {"$gt": text(NOW)}}, False),
+        ({"createdAt": {"$lte": text(NOW), "$lt": text(NOW + 1)}}, True),
+        ({"createdAt": {"$gte": text(NOW - 9).removesuffix("Z")}}, False),
+        ({"heartbeatAt": {"$gte": text(0)}}, False),
+        ({"$or": [{"state": "failed"}, {"displayName": "train"}]}, True),
+        ({"$and": [{"state": "failed"}, {"displayName": "train"}]}, False),
+        ({"shoeSize": 43}, False),
+        ({"createdAt": {"$gte": NOW}}, None),
+        ({"$xor": []}, None),
+        ({"state": {"$like": "r"}}, None),
+        ([], None),
+    ],
+)
+def test_filters_choose_as_mongo_would_and_bad_ones_are_a_500(
+    server: Wandb, document: Any, matches: bool | None
+) -> None:
+    server.add("acme", "ants", [Row("a", "running", NOW, None, "train")])
+    status, answer = ask(server, LIST, filters=json.dumps(document))
+    assert status == (500 if matches is None else 200)
+    if matches is not None:
+        assert answer["data"]["project"]["runs"]["totalCount"] == int(matches)
 
 
 SCRIPT = """
@@ -169,29 +124,28 @@ print(json.dumps([[run.id, run.state, run.summary.get("overview/sps"), run.confi
 """
 
 
-class TestOfficialClient:
-    def test_it_lists_runs_with_summary_and_config(self, server: Wandb, tmp_path: Path) -> None:
-        rows = [
-            Row("old", created_at=NOW - 9000),
-            Row("a", "running", NOW, NOW + 5, summary={"overview/sps": 7.5}, config=client_config(8, seed=3)),
-            Row("b", "failed", NOW + 1, NOW + 2),
-        ]
-        server.add("acme", "ants", rows)
-        folders = ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR", "HOME", "TMPDIR")
-        done = subprocess.run(
-            [sys.executable, "-c", SCRIPT, server.url, KEY, text(NOW)],
-            env={
-                "PATH": os.environ["PATH"],
-                "WANDB_ERROR_REPORTING": "false",
-                **dict.fromkeys(folders, str(tmp_path)),
-            },
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout) == [["a", "running", 7.5, {"seed": 3}], ["b", "failed", None, {}]]
+def test_official_client_lists_runs_with_summary_and_config(server: Wandb, tmp_path: Path) -> None:
+    rows = [
+        Row("old", created_at=NOW - 9000),
+        Row("a", "running", NOW, NOW + 5, summary={"overview/sps": 7.5}, config=client_config(8, seed=3)),
+        Row("b", "failed", NOW + 1, NOW + 2),
+    ]
+    server.add("acme", "ants", rows)
+    folders = ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR", "HOME", "TMPDIR")
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, server.url, KEY, text(NOW)],
+        env={
+            "PATH": os.environ["PATH"],
+            "WANDB_ERROR_REPORTING": "false",
+            **dict.fromkeys(folders, str(tmp_path)),
+        },
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [["a", "running", 7.5, {"seed": 3}], ["b", "failed", None, {}]]
 
 
 def test_a_plausible_day_is_the_same_every_time_and_has_every_state() -> None:

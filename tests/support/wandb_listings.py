@@ -7,17 +7,17 @@ served, must be listed, or the project is lost with an error, or its second is n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from random import Random
 
-from collectors.wandb.slices import Failure, Page, SliceRequest, Slices
+from collectors.wandb.slices import LATEST, Failure, Page, SliceRequest, Slices
 from common.errors import SourceError
-from common.times import iso
+from common.times import EARLIEST, iso
 
 UNTIL = 1_794_700_800
 SINCE = UNTIL - 86_400
-MAX_REQUESTS = 50_000
+MAX_REQUESTS = 5_000
 
 
 @dataclass(eq=False, slots=True)
@@ -40,7 +40,6 @@ class Listing:
     page_size: int = 40
     connections: int = 1
     totals: bool = True
-    offsets: bool = True  # whether cursors show them
     ordered: bool = True
     stable: bool = True  # order of runs that were created at the same time
     shown: Callable[[float], float] = float
@@ -60,8 +59,8 @@ class Listing:
             return Failure.HEAVY
         if chance.random() < self.quick:
             return Failure.QUICK
-        low = -math.inf if request.since is None else request.since
-        high = math.inf if request.until is None else request.until
+        low = -math.inf if request.since == EARLIEST else request.since
+        high = math.inf if request.until == LATEST else request.until
         chosen = [run for run in self.runs if low <= run.created < high]
         tie: Callable[[Stored], object] = (lambda run: run.id) if self.stable else lambda _: chance.random()
         if self.ordered:
@@ -73,14 +72,12 @@ class Listing:
         part = chosen[begin:end]
         if any(run.unservable for run in part):
             return Failure.QUICK
-        more, last = end < len(chosen), begin + len(part) - 1
         visible = [run for run in part if not run.hidden]
         return Page(
             {run.id: None for run in visible},
             [self.shown(run.created) for run in visible if not run.unreadable],
             len(chosen) if self.totals else None,
-            more,
-            last if self.offsets and part else None,
+            end < len(chosen),
         )
 
     def change(self) -> None:
@@ -105,11 +102,11 @@ class Listing:
         self.runs.append(run)
         return run
 
-    def read(self, remembered: dict[int, list[int]] | None = None) -> Slices[None]:
+    def read(self, remembered: Collection[tuple[int, int]] = ()) -> Slices[None]:
         """Read it with several requests under way, of which any may be answered next. SourceError: lost."""
         chance, slices = self.chance, Slices[None](self.page_size, 100_000, SINCE, UNTIL, remembered)
         under_way: list[tuple[SliceRequest, Page[None] | Failure | None]] = []
-        while not slices.is_done:
+        while slices.outstanding:
             while len(under_way) < self.connections:
                 request = slices.next()
                 if request is None and slices.outstanding < self.connections:
@@ -119,7 +116,10 @@ class Listing:
                 # Some are answered as of when they were sent, others as of when their answer arrives.
                 under_way.append((request, self.page(request) if chance.random() < 0.5 else None))
                 self.requests += 1
-                assert self.requests < MAX_REQUESTS, "it does not end"
+                # Where runs are created as fast as they are read, the deadline ends the listing.
+                if self.requests == MAX_REQUESTS:
+                    assert self.changes, "it does not end"
+                    raise SourceError("the deadline passed")
             assert under_way, "nothing is under way, and nothing is left to request"
             request, answer = under_way.pop(chance.randrange(len(under_way)))
             answer = answer or self.page(request)
@@ -138,7 +138,7 @@ def missed(listing: Listing) -> tuple[list[str], str]:
         slices = listing.read()
     except SourceError:
         return [], "lost"
-    named = {*slices.partial, *map(iso, slices.unserved)}
+    named = {*slices.partial, *(iso(second) for second, _ in slices.unserved)}
     silent = [
         run
         for run, created in before
@@ -148,7 +148,29 @@ def missed(listing: Listing) -> tuple[list[str], str]:
     return silent, ended
 
 
-def spread(listing: Listing, number: int) -> None:
+def evenly(seed: int, runs: int, **options: object) -> Listing:
+    """Make a listing of runs over a day, in pages of 500, read over four connections."""
+    made = Listing(Random(seed), page_size=500, connections=4)
+    for _ in range(runs):
+        made.add(round(made.chance.uniform(SINCE, UNTIL), 3))
+    for name, value in options.items():
+        setattr(made, name, value)
+    return made
+
+
+def requests(make: Callable[[int], Listing], seeds: int) -> list[int]:
+    """Return how many requests each listing takes, the fewest first; all of them must be complete."""
+    counts = []
+    for seed in range(seeds):
+        made = make(seed)
+        slices = made.read()
+        assert len(slices.rows) == sum(not run.unservable for run in made.runs), seed
+        assert slices.partial == []
+        counts.append(made.requests)
+    return sorted(counts)
+
+
+def _spread(listing: Listing, number: int) -> None:
     """Add runs over days, unevenly: many in few minutes, some long ago."""
     chance = listing.chance
     for _ in range(number):
@@ -162,119 +184,86 @@ def spread(listing: Listing, number: int) -> None:
         listing.add(math.floor(at) if chance.random() < 0.3 else round(at, 6))
 
 
-def crowd(listing: Listing, seconds: int, largest: int) -> None:
-    """Add seconds with many runs each, at different fractions."""
+def _crowd(listing: Listing, seconds: int, largest: int, *, tie: bool = False) -> None:
+    """Add seconds with many runs each, at different fractions or all at the same instant."""
+    chance = listing.chance
     for _ in range(seconds):
-        second = listing.chance.randrange(SINCE, UNTIL)
-        for _ in range(listing.chance.randrange(2, largest)):
-            listing.add(second + listing.chance.randrange(1_000_000) / 1e6)
+        second, instant = chance.randrange(SINCE, UNTIL), chance.choice((0.0, 0.5))
+        for _ in range(chance.randrange(2, largest)):
+            listing.add(second + (instant if tie else chance.randrange(1_000_000) / 1e6))
 
 
-def tie(listing: Listing, instants: int, largest: int) -> None:
-    """Add runs that were created at the same instant."""
-    for _ in range(instants):
-        at = listing.chance.randrange(SINCE, UNTIL) + listing.chance.choice((0.0, 0.5))
-        for _ in range(listing.chance.randrange(2, largest)):
-            listing.add(at)
-
-
-def _hide(listing: Listing) -> None:
-    for run in listing.runs:
-        run.hidden = listing.chance.random() < 0.2
-    if listing.chance.random() < 0.5:  # more than a page of them in a row
-        listing.runs.sort(key=lambda run: run.created)
-        begin = listing.chance.randrange(max(1, len(listing.runs)))
-        for run in listing.runs[begin : begin + 2 * listing.page_size]:
-            run.hidden = True
-
-
-def _make_unservable(listing: Listing) -> None:
-    for run in listing.chance.sample(listing.runs, min(len(listing.runs), listing.chance.randrange(1, 4))):
-        run.unservable = True
-
-
-def _drift(listing: Listing) -> None:
-    listing.changes = listing.chance.uniform(0.05, 0.6)
-
-
-def _swap(listing: Listing) -> None:
-    listing.kinds, listing.changes = ("swap",), listing.chance.uniform(0.2, 0.8)
-
-
-def _change_always(listing: Listing) -> None:
-    listing.changes = 1.0
-    listing.kinds = listing.chance.choice((("leave", "come", "create"), ("swap",), ("leave",), ("come",)))
-
-
-def _set(**values: object) -> Callable[[Listing], None]:
-    def apply(listing: Listing) -> None:
-        for name, value in values.items():
-            setattr(listing, name, value)
-
-    return apply
-
-
-def _fail(listing: Listing) -> None:
-    listing.quick = listing.chance.uniform(0.05, 0.5)
-
-
-def _weigh(listing: Listing) -> None:
-    listing.heavy_above = listing.chance.randrange(1, 30)
-
-
-def _shorten(listing: Listing) -> None:
-    listing.cap = listing.chance.randrange(3, 30)
-
-
-def _blur(listing: Listing) -> None:
-    for run in listing.runs:
-        run.unreadable = listing.chance.random() < 0.3
-
-
-def _round_half(seconds: float) -> float:
-    return float(math.floor(seconds + 0.5))
-
-
-Trait = Callable[[Listing], None]
-CLASSES: dict[str, tuple[Trait, ...]] = {
-    "still": (),
-    "drift": (_drift,),
-    "no totals": (_set(totals=False), _drift),
-    "hidden rows": (_hide,),
-    "unservable rows": (_make_unservable,),
-    "swaps": (_swap,),
-    "crowded seconds": (lambda listing: crowd(listing, 3, 2 * listing.page_size),),
-    "ties in unstable order": (
-        lambda listing: tie(listing, 8, listing.page_size),
-        _set(stable=False),
-    ),
-    "ties larger than a page": (lambda listing: tie(listing, 3, 3 * listing.page_size),),
-    "a change at every answer": (_change_always,),
-    "rounded down": (_set(shown=math.floor),),
-    "rounded to nearest": (_set(shown=_round_half),),
-    "rounded up": (_set(shown=math.ceil),),
-    "quick failures": (_fail,),
-    "heavy pages": (_weigh,),
-    "short pages": (_shorten,),
-    "unreadable times": (_blur,),
-    "opaque cursors": (_set(offsets=False), lambda listing: crowd(listing, 2, 2 * listing.page_size)),
-    "no order": (_set(ordered=False),),
-}
+CLASSES = (
+    *("still", "drift", "no totals", "hidden rows", "unservable rows", "swaps", "crowded seconds"),
+    "swaps in crowded seconds",
+    *("ties in unstable order", "ties larger than a page", "a change at every answer"),
+    *("rounded down", "rounded to nearest", "rounded up"),
+    *("quick failures", "heavy pages", "short pages", "unreadable times", "no order"),
+)
 COMBINED = "combinations"
+
+
+def _make(listing: Listing, kind: str) -> None:
+    """Make a listing hard to read in one way."""
+    chance, runs, size = listing.chance, listing.runs, listing.page_size
+    match kind:
+        case "drift":
+            listing.changes = chance.uniform(0.05, 0.6)
+        case "no totals":
+            listing.totals, listing.changes = False, chance.uniform(0.05, 0.6)
+        case "hidden rows":
+            for run in runs:
+                run.hidden = chance.random() < 0.2
+            if chance.random() < 0.5:  # more than a page of them in a row
+                runs.sort(key=lambda run: run.created)
+                begin = chance.randrange(max(1, len(runs)))
+                for run in runs[begin : begin + 2 * size]:
+                    run.hidden = True
+        case "unservable rows":
+            for run in chance.sample(runs, min(len(runs), chance.randrange(1, 4))):
+                run.unservable = True
+        case "swaps":
+            listing.kinds, listing.changes = ("swap",), chance.uniform(0.2, 0.8)
+        case "crowded seconds":
+            _crowd(listing, 3, 2 * size)
+        case "swaps in crowded seconds":
+            runs.clear()
+            _crowd(listing, 2, 4 * size)
+            listing.kinds, listing.changes = ("swap",), chance.uniform(0.3, 1)
+        case "ties in unstable order":
+            _crowd(listing, 8, size, tie=True)
+            listing.stable = False
+        case "ties larger than a page":
+            _crowd(listing, 3, 3 * size, tie=True)
+        case "a change at every answer":
+            listing.changes = 1.0
+            listing.kinds = chance.choice((("leave", "come", "create"), ("swap",), ("leave",), ("come",)))
+        case "rounded down":
+            listing.shown = math.floor
+        case "rounded to nearest":
+            listing.shown = lambda seconds: float(math.floor(seconds + 0.5))
+        case "rounded up":
+            listing.shown = math.ceil
+        case "quick failures":
+            listing.quick = chance.uniform(0.05, 0.5)
+        case "heavy pages":
+            listing.heavy_above = chance.randrange(1, 30)
+        case "short pages":
+            listing.cap = chance.randrange(3, 30)
+        case "unreadable times":
+            for run in runs:
+                run.unreadable = chance.random() < 0.3
+        case "no order":
+            listing.ordered = False
 
 
 def listing(kind: str, seed: int) -> Listing:
     """Make a listing of a class, or of several at once."""
     chance = Random(f"{kind}/{seed}")
     made = Listing(chance, page_size=chance.randrange(10, 60), connections=chance.randrange(1, 9))
-    spread(made, chance.choice((0, 1, 40, 150, 150, 300)))
-    if kind == COMBINED:
-        # That a server ignores the order shows only where a page has several visible rows.
-        names = sorted(CLASSES.keys() - {"no order"})
-        traits = [CLASSES[name] for name in chance.sample(names, chance.randrange(2, 6))]
-    else:
-        traits = [CLASSES[kind]]
-    for trait in traits:
-        for apply in trait:
-            apply(made)
+    _spread(made, chance.choice((0, 1, 40, 150, 150, 300)))
+    # That a server ignores the order shows only where a page has several visible rows.
+    combined = chance.sample(CLASSES[:-1], chance.randrange(2, 6))
+    for name in combined if kind == COMBINED else [kind]:
+        _make(made, name)
     return made

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from collectors.wandb.query import Filter, Projects, touched_since
+from collectors.wandb.query import Extra, Filter, touched_since
 from collectors.wandb.reader import Listing, Reader
 from collectors.wandb.settings import WandbSettings
 from common.collector import Context, Network, Report
@@ -28,12 +28,12 @@ COHORT: Filter = touched_since(AT - DAY)
 class Read:
     """What one pass of a reader left, also where it raised."""
 
+    memory: dict[str, object] = field(default_factory=dict)
     listings: list[Listing] = field(default_factory=list)
     report: Report = field(default_factory=Report)
-    memory: dict[str, object] = field(default_factory=dict)
     waits: list[float] = field(default_factory=list)
     error: Exception | None = None
-    projects: Projects | None = None
+    missing: frozenset[Extra] = frozenset()
 
     def clock(self) -> float:
         """Return a clock on which waits pass at once."""
@@ -72,21 +72,17 @@ def context(
     )
 
 
-def reader(given: Context[WandbSettings]) -> Reader:
-    """Return a reader of runs."""
-    return Reader(given)
-
-
 # Any: options of `context`, and variables
 def read(
-    server: Wandb, memory: Mapping[str, object] | None = None, filters: Filter = COHORT, **options: Any
+    server: Wandb, memory: Mapping[str, object] | None = None, left: Read | None = None, **options: Any
 ) -> Read:
     """Read the projects of the settings as a collector does."""
-    left = Read(memory=dict(memory or {}))
+    left = left or Read(dict(memory or {}))
     try:
-        started = reader(context(server, left, **options))
-        left.projects = started.select(filters)
-        left.listings.extend(started.listings(left.projects))
+        reader = Reader(context(server, left, **options))
+        projects = reader.select(COHORT)
+        left.listings.extend(reader.listings(projects))
+        left.missing = reader.missing | projects.missing
     except Exception as error:
         left.error = error
     return left

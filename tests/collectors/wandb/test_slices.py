@@ -4,43 +4,20 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
-from random import Random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.wandb.slices import Failure, Page, Slices
+from collectors.wandb.slices import LATEST, Failure, Page, SliceRequest, Slices
 from common.errors import SourceError
-from common.times import iso
-from support.wandb_listings import CLASSES, COMBINED, SINCE, UNTIL, Listing, listing, missed
+from common.times import EARLIEST, iso
+from support.wandb_listings import CLASSES, COMBINED, SINCE, UNTIL, evenly, listing, missed, requests
 
 LISTINGS = 500  # in every run of the tests
 KINDS = [*CLASSES, COMBINED]
 ERROR = SourceError("answered 500")
-
-
-def evenly(seed: int, runs: int, **options: object) -> Listing:
-    """Make a listing of runs over a day, in pages of 500, read over four connections."""
-    made = Listing(Random(seed), page_size=500, connections=4)
-    for _ in range(runs):
-        made.add(round(made.chance.uniform(SINCE, UNTIL), 3))
-    for name, value in options.items():
-        setattr(made, name, value)
-    return made
-
-
-def requests(make: Callable[[int], Listing], seeds: int) -> list[int]:
-    """Return how many requests each listing takes, the fewest first; all of them must be complete."""
-    counts = []
-    for seed in range(seeds):
-        made = make(seed)
-        slices = made.read()
-        assert len(slices.rows) == sum(not run.unservable for run in made.runs)
-        assert slices.partial == []
-        counts.append(made.requests)
-    return sorted(counts)
 
 
 def page(*times: float | None, total: int | None = None, more: bool = False) -> Page[None]:
@@ -48,8 +25,14 @@ def page(*times: float | None, total: int | None = None, more: bool = False) -> 
     return Page({f"r{time}": None for time in times}, shown, total, more)
 
 
-def started(size: int = 3, **unserved: list[int]) -> Slices[None]:
-    return Slices(size, 100, SINCE, UNTIL, {int(second[1:]): rows for second, rows in unserved.items()})
+def started(size: int = 3) -> Slices[None]:
+    return Slices(size, 100, SINCE, UNTIL)
+
+
+def following(slices: Slices[None]) -> SliceRequest:
+    request = slices.next()
+    assert request is not None
+    return request
 
 
 class TestNoSilentMiss:
@@ -63,7 +46,11 @@ class TestNoSilentMiss:
         assert missed(listing(kind, seed))[0] == []
 
     @pytest.mark.parametrize(
-        "kind", ["still", "drift", "swaps", "crowded seconds", "ties in unstable order", "rounded up"]
+        "kind",
+        [
+            *("still", "drift", "swaps", "hidden rows", "crowded seconds", "ties in unstable order"),
+            *("ties larger than a page", "rounded up", "quick failures", "heavy pages", "short pages"),
+        ],
     )
     def test_what_a_healthy_server_shows_is_always_complete(self, kind: str) -> None:
         assert {missed(listing(kind, seed))[1] for seed in range(20)} == {"complete"}
@@ -92,66 +79,68 @@ class TestCost:
             made = evenly(seed, 600)
             made.runs[seed * 10].unservable = True
             slices = made.read()
-            assert (len(slices.rows), slices.partial) == (599, [])
-            assert [*slices.unserved] == [math.floor(made.runs[seed * 10].created)]
+            assert (len(slices.rows), slices.total, slices.partial) == (599, 600, [])
+            assert [second for second, _ in slices.unserved] == [math.floor(made.runs[seed * 10].created)]
             assert made.requests <= 80
             made.requests = 0
             again = made.read(slices.unserved)
-            assert (len(again.rows), again.unserved, again.partial) == (599, slices.unserved, [])
+            assert (len(again.rows), again.total, again.partial) == (599, 600, [])
+            assert again.unserved == slices.unserved
             assert made.requests <= 5
+            made.runs[seed * 10].unservable = False
+            healed = made.read(slices.unserved)
+            assert (len(healed.rows), healed.unserved, healed.partial) == (600, [], [])
 
-    def test_one_that_can_be_served_again_is_forgotten(self) -> None:
-        made = evenly(1, 600)
-        slices = made.read({math.floor(made.runs[5].created): [0]})
-        assert (len(slices.rows), slices.unserved, slices.partial) == (600, {}, [])
+    def test_unservable_run_in_a_crowded_second_costs_few_more_requests(self) -> None:
+        made = evenly(1, 0)
+        for number in range(400):
+            made.add(SINCE + number / 400)
+        made.runs[200].unservable = True
+        assert len(made.read().rows) == 399
+        assert made.requests <= 120
+
+    def test_rows_are_requested_as_before_once_a_heavy_run_is_stepped_over(self) -> None:
+        slices = started(64)
+        while not slices.unserved:
+            request = following(slices)
+            if request.since <= SINCE + 9 < request.until:
+                slices.failed(request, Failure.HEAVY, ERROR)
+            elif request.until == SINCE:
+                waits = request
+            else:
+                slices.served(request, page(total=0))
+        slices.release(waits)
+        assert following(slices).rows == 64
 
 
 class TestDecisions:
     def test_a_slice_continues_one_second_before_the_last_time_shown(self) -> None:
         slices = started()
-        first = slices.next()
-        assert first is not None
-        assert (first.since, first.until, first.rows) == (None, None, 3)
-        slices.served(first, page(SINCE + 5, SINCE + 9.75, more=True))
-        following = slices.next()
-        assert following is not None
-        assert (following.since, following.until) == (SINCE + 8, None)
-
-    def test_a_row_without_a_readable_time_is_kept_and_never_continued_from(self) -> None:
-        slices = started()
-        first = slices.next()
-        assert first is not None
-        slices.served(first, page(SINCE + 5.0, None, more=True))
-        following = slices.next()
-        assert following is not None
-        assert (following.since, [*slices.rows]) == (SINCE + 4, [f"r{SINCE + 5.0}", "rNone"])
+        first = following(slices)
+        assert (first.since, first.until, first.rows) == (EARLIEST, LATEST, 3)
+        # A row without a readable time is kept, and never continued from.
+        slices.served(first, page(SINCE + 5, SINCE + 9.75, None, more=True))
+        second = following(slices)
+        assert (second.since, second.until, len(slices.rows)) == (SINCE + 8, LATEST, 3)
 
     @pytest.mark.parametrize(("outside", "is_error"), [(2.0, False), (2.5, True)])
     def test_a_row_more_than_two_seconds_outside_its_slice_is_an_error(
         self, outside: float, is_error: bool
     ) -> None:
         slices = started()
-        first = slices.next()
-        assert first is not None
-        slices.served(first, page(SINCE + 1, SINCE + 100, more=True))
-        following = slices.next()
-        assert following is not None
-        assert following.since is not None
+        slices.served(following(slices), page(SINCE + 1, SINCE + 100, more=True))
+        second = following(slices)
         if is_error:
             with pytest.raises(SourceError, match="ignores the filter on createdAt"):
-                slices.served(following, page(following.since - outside))
+                slices.served(second, page(second.since - outside))
         else:
-            slices.served(following, page(following.since - outside))
-            assert slices.is_done
+            slices.served(second, page(second.since - outside))
+            assert slices.outstanding == 0
 
     def test_a_slice_that_was_cut_is_compared_with_what_was_requested(self) -> None:
         slices = started()
-        first = slices.next()
-        assert first is not None
-        slices.served(first, page(SINCE, SINCE + 10, SINCE + 20, total=30, more=True))
-        front = slices.next()
-        tail = slices.cut()
-        assert front is not None
+        slices.served(following(slices), page(SINCE, SINCE + 10, SINCE + 20, total=30, more=True))
+        front, tail = following(slices), slices.cut()
         assert tail is not None
         assert tail.since == front.slice.until
         slices.served(front, page(UNTIL - 1.0, total=28, more=True))
@@ -159,86 +148,70 @@ class TestDecisions:
 
     def test_nothing_is_cut_where_one_more_page_shows_the_rest(self) -> None:
         slices = started(10)
-        first = slices.next()
-        assert first is not None
-        slices.served(first, page(*(SINCE + 10.0 * number for number in range(10)), total=15, more=True))
-        assert slices.next() is not None
+        times = [SINCE + 10.0 * number for number in range(10)]
+        slices.served(following(slices), page(*times, total=15, more=True))
+        following(slices)
         assert slices.cut() is None
 
-    def test_a_second_that_is_not_proven_complete_is_named(self) -> None:
-        slices = Slices[None](2, 100, SINCE, UNTIL)
+    def test_order_does_not_matter_where_one_page_shows_all(self) -> None:
+        slices = started()
+        slices.served(following(slices), page(SINCE + 9, SINCE, SINCE + 5))
+        assert (slices.outstanding, len(slices.rows)) == (0, 3)
+
+    @pytest.mark.parametrize(("total", "endless"), [(5, False), (None, False), (None, True)])
+    def test_a_second_that_is_not_proven_complete_is_named(self, total: int | None, endless: bool) -> None:
+        slices = started(2)
         while (request := slices.next()) is not None:
-            inside = request.since is None or request.since <= SINCE < (request.until or UNTIL)
-            rows = {f"r{at}": None for at in range(request.offset, min(request.offset + 2, 4))}
-            shown = Page(rows, [float(SINCE)] * len(rows), 5, request.offset + 2 < 5)
-            slices.served(request, shown if inside else Page({}, [], 0, False))
-        assert (slices.partial, len(slices.rows), slices.total) == ([iso(SINCE)], 4, 5)
+            rows = {f"r{at % 4}": None for at in range(request.offset, request.offset + 2)}
+            shown = Page(rows, [float(SINCE)] * len(rows), total, endless or request.offset < 2)
+            inside = request.since <= SINCE < request.until
+            slices.served(request, shown if inside else Page({}, [], total and 0, False))
+        assert (slices.partial, len(slices.rows), slices.total) == ([iso(SINCE)], 4, total)
+
+    def test_seconds_with_a_remembered_row_are_slices_of_their_own(self) -> None:
+        slices = Slices[None](9, 100, SINCE, UNTIL, [(SINCE, 3), (SINCE + 1, 0), (SINCE, 5)])
+        found = [following(slices) for _ in range(slices.outstanding)]
+        limits = [EARLIEST, SINCE, SINCE + 1, SINCE + 2, LATEST]
+        assert [(each.since, each.until) for each in found] == [*pairwise(limits)]
+        assert [each.rows for each in found] == [9, 3, 1, 9]
 
     def test_more_runs_than_allowed_are_an_error(self) -> None:
         slices = Slices[None](10, 5, SINCE, UNTIL)
-        request = slices.next()
-        assert request is not None
         with pytest.raises(SourceError, match="FLEETGAUGE_WANDB_MAX_RUNS"):
-            slices.served(request, page(*(SINCE + number for number in range(6))))
+            slices.served(following(slices), page(*(SINCE + number for number in range(6))))
 
 
 class TestFailures:
     def test_heavy_page_halves_the_rows_until_eight_pages_succeeded(self) -> None:
         slices = started(64)
-        request = slices.next()
-        assert request is not None
-        slices.failed(request, Failure.HEAVY, ERROR)
-        sizes = []
-        for number in range(11):
-            request = slices.next()
-            assert request is not None
-            sizes.append(request.rows)
-            slices.served(request, page(SINCE + 10.0 * number, SINCE + 10.0 * number + 8, more=True))
-        assert sizes == [32] * 8 + [64] * 3
-
-    def test_only_one_request_at_a_time_tries_more_rows(self) -> None:
-        slices = started(64)
-        request = slices.next()
-        assert request is not None
-        slices.failed(request, Failure.HEAVY, ERROR)
+        slices.failed(following(slices), Failure.HEAVY, ERROR)
         for number in range(8):
-            request = slices.next()
-            assert request is not None
-            slices.served(
-                request, page(SINCE + 10.0 * number, SINCE + 10.0 * number + 8, total=2000, more=True)
-            )
-        both = slices.next(), slices.cut()
-        assert [request and request.rows for request in both] == [64, 32]
+            request, at = following(slices), SINCE + 10.0 * number
+            assert request.rows == 32
+            slices.served(request, page(at, at + 8, total=2000, more=True))
+        trial, other = following(slices), slices.cut()
+        assert other is not None
+        assert (trial.rows, other.rows) == (64, 32)  # one request at a time tries more rows
+        slices.served(trial, page(SINCE + 80, SINCE + 88, total=2000, more=True))
+        assert following(slices).rows == 64
 
     def test_a_quick_failure_is_tried_three_times_and_then_halves_its_slice(self) -> None:
         slices = started()
         for _ in range(3):
-            request = slices.next()
-            assert request is not None
-            assert (request.since, request.until) == (None, None)
+            request = following(slices)
+            assert (request.since, request.until) == (EARLIEST, LATEST)
             slices.failed(request, Failure.QUICK, ERROR)
-        halves = [slices.next(), slices.next()]
-        assert [half and (half.since, half.until) for half in halves] == [(None, SINCE), (SINCE, None)]
+        halves = [following(slices), following(slices)]
+        assert [(half.since, half.until) for half in halves] == [(EARLIEST, SINCE), (SINCE, LATEST)]
 
-    @pytest.mark.parametrize(("failure", "number"), [(Failure.ANSWERLESS, 12), (Failure.QUICK, 24)])
-    def test_where_nothing_succeeds_the_project_is_lost(self, failure: Failure, number: int) -> None:
+    def test_where_nothing_succeeds_the_project_is_lost(self) -> None:
         slices = started()
-        for _ in range(number - 1):
-            request = slices.next()
-            assert request is not None
-            slices.failed(request, failure, ERROR)
-        request = slices.next()
-        assert request is not None
+        for _ in range(30):  # which is no failure of the request
+            slices.failed(following(slices), Failure.RATE_LIMITED, ERROR)
+        for _ in range(23):
+            slices.failed(following(slices), Failure.QUICK, ERROR)
         with pytest.raises(SourceError, match="answered 500"):
-            slices.failed(request, failure, ERROR)
-
-    def test_a_request_that_is_released_is_no_failure(self) -> None:
-        slices = started()
-        for _ in range(30):
-            request = slices.next()
-            assert request is not None
-            slices.release(request)
-        assert slices.failures == 0
+            slices.failed(following(slices), Failure.QUICK, ERROR)
 
     def test_too_many_runs_that_cannot_be_served_lose_the_project(self) -> None:
         made = evenly(1, 60)
@@ -246,13 +219,3 @@ class TestFailures:
             run.unservable = True
         with pytest.raises(SourceError, match="answered 500"):
             made.read()
-
-    def test_nothing_is_requested_before_it_is_due(self) -> None:
-        slices = started()
-        request = slices.next(5)
-        assert request is not None
-        request.slice.due = 9
-        slices.failed(request, Failure.QUICK, ERROR)
-        assert slices.next(8) is None
-        assert slices.due == 9
-        assert slices.next(9) is not None

@@ -45,20 +45,16 @@ class CannotServeError(Exception):  # answered with a 500
 
 @dataclass(slots=True)
 class Query(Request):
-    """A request, with the operation it asked for and the size of the answer before and after compression."""
+    """A request, with its variables."""
 
-    operation: str = ""
     variables: dict[str, Any] = field(default_factory=dict)
-    raw_size: int = 0
-    sent: int = 0
 
 
 class Wandb(LoopbackServer[Query]):
     """`POST /graphql` over the runs in `projects`, by entity and name.
 
-    `repeated` rows of the page before come again on every page. `cursor_on_empty_pages` says whether a page
-    without rows still has an end cursor. `bad_key_status` answers a wrong key with a status; without it, as
-    the service is reported to, with a viewer of null.
+    `repeated` rows of the page before come again on every page. `bad_key_status` answers a wrong key with a
+    status; without it, as the service is reported to, with a viewer of null.
 
     A server may be slow (`latency`, in seconds, as a function of the query) and so answer out of order, fail
     above a page size (`too_many`: above so many rows, that status, or no answer where it is None), fail now
@@ -74,7 +70,6 @@ class Wandb(LoopbackServer[Query]):
         self.projects: dict[tuple[str, str], list[Row]] = {}
         self.created: dict[tuple[str, str], str] = {}  # when projects were, as text
         self.repeated = 0
-        self.cursor_on_empty_pages = True
         self.bad_key_status: int | None = None
         self.latency: Callable[[Query], float] = lambda _: 0.0
         self.too_many: tuple[int, int | None, str] | None = None
@@ -111,7 +106,6 @@ class Wandb(LoopbackServer[Query]):
             return Answer.json(self.bad_key_status, {"errors": [{"message": "invalid API key"}]})
         packed = request.headers.get("Content-Encoding") == "gzip"
         asked = json.loads(gzip.decompress(request.body) if packed else request.body)
-        request.operation = asked.get("operationName") or ""
         request.variables = asked.get("variables") or {}
         with self._lock:
             self.at_once += 1
@@ -231,14 +225,14 @@ class Wandb(LoopbackServer[Query]):
         shown = list(enumerate(chosen))[max(0, begin - self.repeated) : until]
         if any(row.unservable for _, row in shown):
             raise CannotServeError("internal server error")
-        edges = [{"node": row.node(), "cursor": cursor(place)} for place, row in shown if not row.hidden]
-        has_cursor = shown and (edges or self.cursor_on_empty_pages)
         return {
             "totalCount": len(chosen),
-            "edges": edges,
+            "edges": [
+                {"node": row.node(), "cursor": cursor(place)} for place, row in shown if not row.hidden
+            ],
             "pageInfo": {
                 "hasNextPage": until < len(chosen) and (self.ends_at is None or until <= self.ends_at),
-                "endCursor": cursor(shown[-1][0]) if has_cursor else None,
+                "endCursor": cursor(shown[-1][0]) if shown else None,
             },
         }
 
@@ -276,9 +270,7 @@ def _chosen(rows: list[Row], filters: str | None, order: str | None) -> list[Row
 
 def _packed(answer: Answer, request: Query) -> Answer:
     """The answer as it goes over the wire, compressed where the client takes that."""
-    request.raw_size = request.sent = len(answer.body)
     if len(answer.body) < _SMALL or "gzip" not in request.headers.get("Accept-Encoding", ""):
         return answer
     body = gzip.compress(answer.body, compresslevel=5)
-    request.sent = len(body)
     return Answer(answer.status, body, {**answer.headers, "Content-Encoding": "gzip"})
