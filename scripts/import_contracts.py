@@ -9,17 +9,19 @@ from importlinter import Contract, ContractCheck, fields, output
 
 
 class StandardLibraryOnly(Contract):
-    """Neither these modules nor anything they import, however late, needs a package but those `allowed`."""
+    """Neither these modules nor anything they import, however late, needs a package."""
 
     source_modules = fields.ListField(subfield=fields.ModuleField())
-    allowed = fields.ListField(subfield=fields.StringField(), required=False, default=[])
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002
         """Find a chain to every foreign package that can be reached."""
         sources = [module.name for module in self.source_modules]  # type: ignore[attr-defined]
-        known = {*sys.stdlib_module_names, *self.allowed}  # type: ignore[misc]
         # The graph has every package from outside as one module.
-        foreign = [name for name in graph.modules if graph.is_module_squashed(name) and name not in known]
+        foreign = [
+            name
+            for name in graph.modules
+            if graph.is_module_squashed(name) and name not in sys.stdlib_module_names
+        ]
         chains = [
             chain
             for source in sources
