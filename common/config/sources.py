@@ -215,7 +215,8 @@ def load(
     except ValidationError as error:
         raise _explain(error, searched, origins) from None
     # Read directly and not from CoreSettings, which is itself loaded by this function.
-    allowed = str(environ.get(ALLOW_PLAIN_HTTP) or file.tables.get("allow_plain_http") or "").strip()
+    given = (environ.get(ALLOW_PLAIN_HTTP, ""), str(file.tables.get("allow_plain_http", "")))
+    allowed = next((host.strip() for host in given if host.strip()), "")
     for attribute, name in names.items():
         url = getattr(settings, attribute)
         if isinstance(url, str) and is_plain_http(url, allowed):  # a key would be sent with each request

@@ -307,6 +307,21 @@ class TestState:
         assert ticking.document()["memory"] == {"runs": 1}
         assert ticking.seconds() == [TICK, TICK + STEP]
 
+    def test_an_end_that_an_earlier_run_saved_is_not_moved_back(self, ticking: Toy) -> None:
+        """Two runs at once: the one that began first ends while the other collects, which then fails."""
+
+        def slow(context: Context[Any]) -> Iterator[Series]:
+            ticking.now -= 5
+            ticking.answers(each_tick, has_history=True)
+            assert ticking.push().status is Status.OK
+            ticking.now += 5
+            ticking.intake.faults.add(Fault(status=400), times=None)
+            yield from each_tick(context)
+
+        ticking.answers(slow, has_history=True)
+        assert ticking.push().status is Status.FAILED
+        assert (ticking.document()["now"], ticking.document()["sent_until"]) == (ticking.now, TICK)
+
     @pytest.mark.parametrize(("ahead", "bad"), [(STEP, {"bad_state": 1}), (300, {})])
     def test_a_clock_that_was_ahead_makes_no_run_skip_its_tick(
         self, ticking: Toy, ahead: int, bad: dict[str, int]
