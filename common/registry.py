@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -53,6 +54,13 @@ def declaration(name: str) -> Declaration:
         getattr(package, "SECRETS", ()),
         getattr(package, "ENVIRONMENT", ()),
         getattr(package, "PER_NODE", False),
+    )
+
+
+def missing_library(error: ModuleNotFoundError) -> ConfigurationError:
+    """Return the error for a library that this Python lacks, with the command that installs all of them."""
+    return ConfigurationError(
+        f"this Python ({sys.executable}) lacks {error.name}: run {ROOT}/scripts/setup once"
     )
 
 

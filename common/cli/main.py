@@ -56,9 +56,7 @@ def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
     except ConfigurationError as error:
         return _fail(str(error), EXIT_CONFIGURATION)
     except ModuleNotFoundError as error:
-        setup = f"{registry.ROOT}/scripts/setup"
-        message = f"this Python ({sys.executable}) lacks {error.name}: run {setup} once"
-        return _fail(message, EXIT_CONFIGURATION)
+        return _fail(str(registry.missing_library(error)), EXIT_CONFIGURATION)
     # The reader of the output has closed it, such as `head`: exit as a program without a handler would.
     except BrokenPipeError:
         return 128 + signal.SIGPIPE

@@ -387,7 +387,8 @@ def test_plain_http_reaches_only_the_host_that_is_named(
     config = tmp_path / "fleetgauge.toml"
     config.write_text(f'allow_plain_http = "{allowed}"\n[datadog]\nurl = "{url}"\n')
     environ = {"FLEETGAUGE_ALLOW_PLAIN_HTTP": allowed, "FLEETGAUGE_DD_URL": url}
-    configuration = Configuration({}, str(config)) if in_file else Configuration(environ, None)
+    blank = {"FLEETGAUGE_ALLOW_PLAIN_HTTP": " "}  # which counts as unset
+    configuration = Configuration(blank, str(config)) if in_file else Configuration(environ, None)
     if accepted:
         assert configuration.address == url
     else:

@@ -5,6 +5,7 @@ Missed, repeated and killed runs are in `test_ticks_model.py`.
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from collections.abc import Iterator
@@ -197,13 +198,16 @@ class TestFailing:
         assert (outcome.status, outcome.error.type) == (Status.FAILED, "DeadlineExceededError")
         assert (reported(toy, "up"), toy.seconds()) == (0, []), "there is time to report that"
 
-    @pytest.mark.parametrize("broken", ["settings", "import"])
+    @pytest.mark.parametrize("broken", ["settings", "import", "library"])
     def test_broken_collector_is_reported_as_down(self, toy: Toy, broken: str) -> None:
         if broken == "settings":
             toy.answers(lambda _: iter([VALUE(1, NOW)]))
             toy.environ["FLEETGAUGE_TOY_COLOUR"] = "blue"
+        if broken == "library":
+            toy.answers(lambda _: importlib.import_module("absent"))
         outcome = toy.push()
         assert outcome.error is not None
+        assert (broken == "settings") or "scripts/setup" in outcome.error.message
         assert (outcome.status, outcome.error.configuration) == (Status.FAILED, True)
         assert (reported(toy, "up"), toy.seconds()) == (0, [])
 
