@@ -224,7 +224,7 @@ def _summary(error: BaseException) -> ErrorSummary:
     """
     configuration = isinstance(error, FleetgaugeError) and error.configuration
     status = getattr(error, "status", None) if getattr(error, "problems", ()) else None
-    details = list(getattr(error, "details", ()))
+    details = [*map(logs.redact, getattr(error, "details", ()))]
     return ErrorSummary(type(error).__name__, logs.redact(str(error)), configuration, status, details)
 
 
