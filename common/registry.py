@@ -100,5 +100,7 @@ def expand(given: list[str], known: list[str]) -> list[str]:
 
 def nearest(name: str, known: list[str]) -> str:
     """Return a hint such as ` (did you mean 'wandb'?)`; empty where no known name is close."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    # Without what variables have in common: any two of them would be close.
+    bare = {each.removeprefix(PREFIX): each for each in known}
+    close = difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1, cutoff=0.65)
+    return f" (did you mean {bare[close[0]]!r}?)" if close else ""

@@ -283,7 +283,7 @@ class TestUnknownNames:
     def test_variables_with_our_prefix(self) -> None:
         models = (CoreSettings, ToySettings)
         refuse_unknown_variables({"FLEETGAUGE_TOY_PAGES": "1", "FLEETGAUGE_STEP": "1", "FLEET": "1"}, models)
-        other = "FLEETGAUGE_9_OF_A_COMPLETELY_DIFFERENT_KIND"
+        other = "FLEETGAUGE_QUEUES"  # which is close to others only by its prefix
         wrong = dict.fromkeys(("FLEETGAUGE_TOY_PAGE", other), "1")
         with pytest.raises(ConfigurationError) as caught:
             refuse_unknown_variables(wrong, models)
