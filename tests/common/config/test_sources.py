@@ -300,7 +300,7 @@ class TestConfiguration:
         assert configuration.core.env == "prod"
         assert configuration.address == "https://api.datadoghq.eu"
         assert configuration.datadog().site == "datadoghq.eu"
-        assert configuration.datadog() is configuration.datadog_alone()
+        assert configuration.datadog() is configuration.datadog_alone
         assert configuration.collector("host", ToySettings).pages == 3
         assert configuration.table(ToySettings, "host").pages == 3
 
@@ -316,7 +316,7 @@ class TestConfiguration:
             Configuration({"DD_ENV": " "}, None).datadog()
         assert type(caught.value) is ConfigurationError
         with pytest.raises(NotConfiguredError, match=r"^DD_API_KEY is not set"):
-            Configuration({}, None).datadog_alone()
+            assert Configuration({}, None).datadog_alone
         with pytest.raises(ConfigurationError, match=r"^DD_ENV is not set"):
             Configuration({"DD_API_KEY": KEY}, None).datadog()
 
