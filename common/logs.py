@@ -56,10 +56,20 @@ def _pattern(secrets: frozenset[str]) -> re.Pattern[str]:
 def _forms(secret: str) -> Iterator[str]:
     """Yield a secret as it is, and as programs write it."""
     raw = secret.encode(errors="surrogatepass")
-    yield from (secret, json.dumps(secret)[1:-1], json.dumps(json.dumps(secret))[3:-3])
-    yield from (repr(secret)[1:-1], repr(raw)[2:-1], quote(raw), quote(raw, safe=""), quote_plus(raw))
-    # Without its end, which depends on what is beside the secret.
-    yield from (encode(raw).decode()[: 4 * len(raw) // 3] for encode in (b64encode, urlsafe_b64encode))
+    texts = {secret}
+    for _ in range(2):  # JSON in JSON, or in a repr
+        texts |= {json.dumps(text, ensure_ascii=plain)[1:-1] for text in texts for plain in (True, False)}
+        # A repr escapes an apostrophe only where there is a quotation mark too.
+        texts |= {repr(text + beside)[1 : -1 - len(beside)] for text in texts for beside in ("", '"')}
+    yield from texts
+    yield repr(raw)[2:-1]
+    for quoted in (quote(raw), quote(raw, safe=""), quote_plus(raw)):
+        yield from (quoted, re.sub("%..", lambda found: found[0].lower(), quoted))
+    # Base64 encodes three bytes at a time, so that there are three forms, by what is before the secret. The
+    # characters at their edges depend on what is beside it.
+    for before in range(3):
+        inner = slice(-(-4 * before // 3), 4 * (before + len(raw)) // 3)
+        yield from (write(bytes(before) + raw).decode()[inner] for write in (b64encode, urlsafe_b64encode))
 
 
 class _Redacting:

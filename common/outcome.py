@@ -67,11 +67,11 @@ class Outcome:
 
     @classmethod
     def decode(cls, line: bytes) -> Outcome:
-        """Read a line that `encode` wrote; ValueError, TypeError or KeyError for any other."""
-        fields = json.loads(line)
-        # The line is from a child, whose libraries may have printed anything.
-        if not isinstance(fields, dict):
-            raise TypeError("not an object")
-        error, status = fields.pop("error"), Status(fields.pop("status"))
-        counts = RunCounts(**fields.pop("counts"))
-        return cls(status=status, counts=counts, error=ErrorSummary(**error) if error else None, **fields)
+        """Read a line that `encode` wrote; ValueError for any other that a library printed."""
+        try:
+            fields = json.loads(line)
+            error, status = fields.pop("error"), Status(fields.pop("status"))
+            counts = RunCounts(**fields.pop("counts"))
+            return cls(status=status, counts=counts, error=ErrorSummary(**error) if error else None, **fields)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise ValueError("no outcome") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -56,6 +57,13 @@ def declaration(name: str) -> Declaration:
     )
 
 
+def missing_library(error: ModuleNotFoundError) -> ConfigurationError:
+    """Return the error for a library that this Python lacks, with the command that installs all of them."""
+    return ConfigurationError(
+        f"this Python ({sys.executable}) lacks {error.name}: run {ROOT}/scripts/setup once"
+    )
+
+
 def owner(variable: str, known: list[str]) -> str | None:
     """Return which collector a variable belongs to: that with the longest name it begins with, or None.
 
@@ -92,5 +100,7 @@ def expand(given: list[str], known: list[str]) -> list[str]:
 
 def nearest(name: str, known: list[str]) -> str:
     """Return a hint such as ` (did you mean 'wandb'?)`; empty where no known name is close."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    # Without what variables have in common: any two of them would be close.
+    bare = {each.removeprefix(PREFIX): each for each in known}
+    close = difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1, cutoff=0.65)
+    return f" (did you mean {bare[close[0]]!r}?)" if close else ""

@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import logging
 import os
 import shlex
 import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,12 +37,18 @@ if TYPE_CHECKING:
 
 EXIT_OK, EXIT_FAILED, EXIT_CONFIGURATION = 0, 1, 2
 
+log = logging.getLogger(__name__)
+
 
 def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
     """Run the command line; return the exit code of the process.
 
     `argv` are the arguments without the program. Expected errors are printed as one line on standard error.
     """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        # None where it was closed. The lowest free number is its own: otherwise the next pipe would take it.
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # a test's own stream
             # A character that the encoding lacks would raise an error.
@@ -56,15 +63,28 @@ def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
     except ConfigurationError as error:
         return _fail(str(error), EXIT_CONFIGURATION)
     except ModuleNotFoundError as error:
-        setup = f"{registry.ROOT}/scripts/setup"
-        message = f"this Python ({sys.executable}) lacks {error.name}: run {setup} once"
-        return _fail(message, EXIT_CONFIGURATION)
+        return _fail(str(registry.missing_library(error)), EXIT_CONFIGURATION)
     # The reader of the output has closed it, such as `head`: exit as a program without a handler would.
     except BrokenPipeError:
         return 128 + signal.SIGPIPE
     except OSError as error:
-        where = error.filename or "standard output cannot be written"
-        return _fail(f"{where}: {error.strerror or error}", EXIT_FAILED)
+        return _fail(_trouble(error), EXIT_FAILED)
+
+
+def _trouble(error: OSError) -> str:
+    """Return the message for an error of the operating system; without a file it is about standard output."""
+    return f"{error.filename or 'standard output cannot be written'}: {error.strerror or error}"
+
+
+@contextmanager
+def _surviving_full_disk() -> Iterator[None]:
+    """Log that output cannot be written now: a process that stays continues. A closed pipe still ends it."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        log.error("%s", _trouble(error))
 
 
 def _fail(message: str, code: int) -> int:
@@ -106,12 +126,13 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
             from common.show.export import check_output
 
             check_output(Path(path), option)
-    while True:
-        code = _run_here(names, given, options, environ)
-        if not given.every:
-            return code
-        from common.cli.supervise import pause
+    if not given.every:
+        return _run_here(names, given, options, environ)
+    from common.cli.supervise import pause
 
+    while True:
+        with _surviving_full_disk():
+            _run_here(names, given, options, environ)
         time.sleep(pause(time.time(), given.every))
 
 
@@ -133,7 +154,8 @@ def _push(
     def take(outcome: Outcome) -> None:
         outcomes[outcome.collector] = outcome
         if given.every:
-            _show([outcome], {}, given, options, environ)
+            with _surviving_full_disk():
+                _show([outcome], {}, given, options, environ)
 
     is_accepted = supervise.supervise(names, options, argv, environ, take)
     if given.every:

@@ -95,19 +95,21 @@ def supervise(
     ready = ReadyFile(environ.get("FLEETGAUGE_READY_FILE", "").strip() if every else "", names)
     refused = dict.fromkeys(names, 0)  # runs in a row in which Datadog refused the key
     outstanding = len(names)
-    while every or outstanding:
-        outcome = arrived.get()
-        outstanding -= 1
-        name, error = outcome.collector, outcome.error
-        if error and error.type == CHILD_ERROR:
-            _report(outcome, options, environ)
-        show(outcome)
-        ready.note(outcome)
-        refused[name] = refused[name] + 1 if error and error.status == FORBIDDEN else 0
-        if every and refused[name] == MAX_BAD:
-            log.error("Datadog refused the key in %d runs in a row: giving up", MAX_BAD)
-            signals.end_children()
-            return False
+    try:
+        while every or outstanding:
+            outcome = arrived.get()
+            outstanding -= 1
+            name, error = outcome.collector, outcome.error
+            if error and error.type == CHILD_ERROR:
+                _report(outcome, options, environ)
+            show(outcome)
+            ready.note(outcome)
+            refused[name] = refused[name] + 1 if error and error.status == FORBIDDEN else 0
+            if every and refused[name] == MAX_BAD:
+                log.error("Datadog refused the key in %d runs in a row: giving up", MAX_BAD)
+                return False
+    finally:  # also where the output cannot be written: one that hangs would not notice the end
+        signals.end_children()
     return True
 
 
@@ -148,8 +150,8 @@ def _outcomes(name: str, options: Options, argv: list[str], environ: Mapping[str
         for line in lines:
             try:
                 outcome = Outcome.decode(line)
-            except (ValueError, TypeError, KeyError) as error:
-                why = f"what the child printed is no outcome: {error}"
+            except ValueError as error:
+                why = f"what the child printed is {error}"
                 break
             if options.every is None:
                 _end(process)  # before the parent may end

@@ -97,7 +97,7 @@ class Configuration:
         no_env = "DD_ENV is not set; it becomes the tag `env` of every point, so it has no default"
         problems = [no_env] if self.core.env is None else []
         try:
-            settings = self.datadog_alone()
+            settings = self.datadog_alone
         except ConfigurationError as error:
             problems.insert(0, str(error))
         # Never a NotConfiguredError: under `all` that is a skip, and a run that cannot push must fail.
@@ -105,15 +105,12 @@ class Configuration:
             raise ConfigurationError("; ".join(problems))
         return settings
 
+    @cached_property
     def datadog_alone(self) -> DatadogSettings:
-        """Return the settings of Datadog where nothing is sent, so that DD_ENV may be missing.
+        """The settings of Datadog where nothing is sent, so that DD_ENV may be missing.
 
         Raises NotConfiguredError without an API key, ConfigurationError and SourceError.
         """
-        return self._datadog
-
-    @cached_property
-    def _datadog(self) -> DatadogSettings:
         return self.table(DatadogSettings, DATADOG_TABLE)
 
     def collector(self, name: str, model: type[S]) -> S:
@@ -215,7 +212,8 @@ def load(
     except ValidationError as error:
         raise _explain(error, searched, origins) from None
     # Read directly and not from CoreSettings, which is itself loaded by this function.
-    allowed = str(environ.get(ALLOW_PLAIN_HTTP) or file.tables.get("allow_plain_http") or "").strip()
+    given = (environ.get(ALLOW_PLAIN_HTTP, ""), str(file.tables.get("allow_plain_http", "")))
+    allowed = next((host.strip() for host in given if host.strip()), "")
     for attribute, name in names.items():
         url = getattr(settings, attribute)
         if isinstance(url, str) and is_plain_http(url, allowed):  # a key would be sent with each request

@@ -139,6 +139,7 @@ class _Permission:
         self._history: HistoricalIngestion | None = None
         seconds_left = span.since + MAX_AGE - AGE_MARGIN - session.clock()
         if seconds_left < SECONDS_TO_SEND:
+            log.info("points older than 57 minutes need Historical Metrics Ingestion, and with it DD_APP_KEY")
             self._history = session.historical_ingestion()
         else:
             session.deadline = session.deadline.within(seconds_left)

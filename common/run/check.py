@@ -36,7 +36,7 @@ def print_settings(session: Session) -> None:
         return
     tables["core"] = in_force(session.core)
     try:
-        tables["datadog"] = in_force(session.configuration.datadog_alone())
+        tables["datadog"] = in_force(session.configuration.datadog_alone)
     except NotConfiguredError as error:
         session.report.findings.append(f"nothing can be pushed: {error}")
 

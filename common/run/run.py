@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from common import logs
+from common import logs, registry
 from common.collector import Report
 from common.errors import DeclinedError, FleetgaugeError, NotConfiguredError
 from common.net.retry import Deadline
@@ -68,6 +68,9 @@ def run(
     try:
         session = Session(name, options, environ, report, cache or Cache(), clock)
         _work(session, agree)
+    # Libraries are imported where they are used, so that a Python without them fails only here.
+    except ModuleNotFoundError as error:
+        raised = registry.missing_library(error)
     # A defect of a collector or a library, also one that calls sys.exit, does not end the process: it becomes
     # a failed outcome. SIGINT never arrives as KeyboardInterrupt: `common.signals` handles it.
     except (Exception, SystemExit) as error:
@@ -221,7 +224,7 @@ def _summary(error: BaseException) -> ErrorSummary:
     """
     configuration = isinstance(error, FleetgaugeError) and error.configuration
     status = getattr(error, "status", None) if getattr(error, "problems", ()) else None
-    details = list(getattr(error, "details", ()))
+    details = [*map(logs.redact, getattr(error, "details", ()))]
     return ErrorSummary(type(error).__name__, logs.redact(str(error)), configuration, status, details)
 
 

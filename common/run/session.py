@@ -184,9 +184,13 @@ class Session:
             # no lock; the worst case is a document that is a run older.
             content = store.read(key)
             try:
-                if content is not None and Document.decode(content, self.clock()).now > document.now:
+                found = document if content is None else Document.decode(content, self.clock())
+                if found.now > document.now:
                     log.info("a run that began later has saved the state document: it is left alone")
                     return
+                # A run that began earlier may have sent since: its end is not moved back.
+                end = max(found.sent_until or 0, document.sent_until or 0) or None
+                self.cache.document = document = document.model_copy(update={"sent_until": end})
             except ValueError:
                 store.write(f"{key}.bad", content or b"")
             store.write(key, document.encode())

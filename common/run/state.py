@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
 MAX_PART = 24  # characters of each readable part of a key
+MAX_BYTES = 2**26  # of a document that is read: what is in its place may be anything
 
 Second = Annotated[int, Field(ge=EARLIEST)]
 
@@ -111,7 +112,10 @@ class StateStore:
             raise StateError(f"FLEETGAUGE_STATE: there is no directory {self._address}; create it")
         bucket, _, key = path.removeprefix("s3://").partition("/")
         try:
-            return s3.get_object(Bucket=bucket, Key=key)["Body"].read() if s3 else Path(path).read_bytes()
+            if s3:
+                return s3.get_object(Bucket=bucket, Key=key)["Body"].read(MAX_BYTES)
+            with Path(path).open("rb") as file:
+                return file.read(MAX_BYTES)
         except Exception as error:
             if isinstance(error, FileNotFoundError) or _code(error) == "NoSuchKey":
                 return None

@@ -44,6 +44,23 @@ def test_output_that_cannot_be_written_is_a_sentence(toy: Project, options: tupl
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize("redirection", ["2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_change_nothing(toy: Project, redirection: str) -> None:
+    for mode in (("--push",), ()):
+        ran = shell(toy, f'exec "$@" {redirection}', "toy", *mode)
+        assert (ran.returncode, ran.stderr, "1 ok; 1 " in ran.stdout) == (0, "", ">&- 2" not in redirection)
+    assert shell(toy, f'exec "$@" {redirection}', "no_such_collector").returncode == 2
+
+
+@pytest.mark.parametrize("mode", ["--push", "--verbose"])
+def test_process_that_stays_survives_a_full_disk(project: Project, tmp_path: Path, mode: str) -> None:
+    file = tmp_path / "runs"
+    project.add("toy", f"open({str(file)!r}, 'a').write('x')\nyield VALUE(7, context.window.until)")
+    ran = shell(project, 'timeout 5 "$@" >/dev/full', "toy", "--every", "1s", mode)
+    assert (ran.returncode, len(file.read_text()) > 1) == (124, True), ran.stderr
+    assert f"standard output cannot be written: {os.strerror(errno.ENOSPC)}" in ran.stderr
+
+
 @pytest.mark.parametrize("mode", [("--push",), (), ("--push", "--every", "1s")])
 def test_reader_that_is_gone_ends_it_without_a_word(
     toy: Project, tmp_path: Path, mode: tuple[str, ...]

@@ -34,7 +34,7 @@ def read(aws: Aws) -> Read:
 
     def reading(**environ: str) -> DatadogSettings:
         more = {"FLEETGAUGE_SECRET_PREFIX": "dev", "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": aws.url}
-        return Configuration({**more, **environ}, None).datadog_alone()
+        return Configuration({**more, **environ}, None).datadog_alone
 
     return reading
 

@@ -283,7 +283,7 @@ class TestUnknownNames:
     def test_variables_with_our_prefix(self) -> None:
         models = (CoreSettings, ToySettings)
         refuse_unknown_variables({"FLEETGAUGE_TOY_PAGES": "1", "FLEETGAUGE_STEP": "1", "FLEET": "1"}, models)
-        other = "FLEETGAUGE_9_OF_A_COMPLETELY_DIFFERENT_KIND"
+        other = "FLEETGAUGE_QUEUES"  # which is close to others only by its prefix
         wrong = dict.fromkeys(("FLEETGAUGE_TOY_PAGE", other), "1")
         with pytest.raises(ConfigurationError) as caught:
             refuse_unknown_variables(wrong, models)
@@ -300,7 +300,7 @@ class TestConfiguration:
         assert configuration.core.env == "prod"
         assert configuration.address == "https://api.datadoghq.eu"
         assert configuration.datadog().site == "datadoghq.eu"
-        assert configuration.datadog() is configuration.datadog_alone()
+        assert configuration.datadog() is configuration.datadog_alone
         assert configuration.collector("host", ToySettings).pages == 3
         assert configuration.table(ToySettings, "host").pages == 3
 
@@ -316,7 +316,7 @@ class TestConfiguration:
             Configuration({"DD_ENV": " "}, None).datadog()
         assert type(caught.value) is ConfigurationError
         with pytest.raises(NotConfiguredError, match=r"^DD_API_KEY is not set"):
-            Configuration({}, None).datadog_alone()
+            assert Configuration({}, None).datadog_alone
         with pytest.raises(ConfigurationError, match=r"^DD_ENV is not set"):
             Configuration({"DD_API_KEY": KEY}, None).datadog()
 
@@ -387,7 +387,8 @@ def test_plain_http_reaches_only_the_host_that_is_named(
     config = tmp_path / "fleetgauge.toml"
     config.write_text(f'allow_plain_http = "{allowed}"\n[datadog]\nurl = "{url}"\n')
     environ = {"FLEETGAUGE_ALLOW_PLAIN_HTTP": allowed, "FLEETGAUGE_DD_URL": url}
-    configuration = Configuration({}, str(config)) if in_file else Configuration(environ, None)
+    blank = {"FLEETGAUGE_ALLOW_PLAIN_HTTP": " "}  # which counts as unset
+    configuration = Configuration(blank, str(config)) if in_file else Configuration(environ, None)
     if accepted:
         assert configuration.address == url
     else:

@@ -5,6 +5,7 @@ Missed, repeated and killed runs are in `test_ticks_model.py`.
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from collections.abc import Iterator
@@ -197,13 +198,16 @@ class TestFailing:
         assert (outcome.status, outcome.error.type) == (Status.FAILED, "DeadlineExceededError")
         assert (reported(toy, "up"), toy.seconds()) == (0, []), "there is time to report that"
 
-    @pytest.mark.parametrize("broken", ["settings", "import"])
+    @pytest.mark.parametrize("broken", ["settings", "import", "library"])
     def test_broken_collector_is_reported_as_down(self, toy: Toy, broken: str) -> None:
         if broken == "settings":
             toy.answers(lambda _: iter([VALUE(1, NOW)]))
             toy.environ["FLEETGAUGE_TOY_COLOUR"] = "blue"
+        if broken == "library":
+            toy.answers(lambda _: importlib.import_module("absent"))
         outcome = toy.push()
         assert outcome.error is not None
+        assert (broken == "settings") or "scripts/setup" in outcome.error.message
         assert (outcome.status, outcome.error.configuration) == (Status.FAILED, True)
         assert (reported(toy, "up"), toy.seconds()) == (0, [])
 
@@ -306,6 +310,21 @@ class TestState:
         assert ticking.document()["sent_until"] == TICK + STEP
         assert ticking.document()["memory"] == {"runs": 1}
         assert ticking.seconds() == [TICK, TICK + STEP]
+
+    def test_an_end_that_an_earlier_run_saved_is_not_moved_back(self, ticking: Toy) -> None:
+        """Two runs at once: the one that began first ends while the other collects, which then fails."""
+
+        def slow(context: Context[Any]) -> Iterator[Series]:
+            ticking.now -= 5
+            ticking.answers(each_tick, has_history=True)
+            assert ticking.push().status is Status.OK
+            ticking.now += 5
+            ticking.intake.faults.add(Fault(status=400), times=None)
+            yield from each_tick(context)
+
+        ticking.answers(slow, has_history=True)
+        assert ticking.push().status is Status.FAILED
+        assert (ticking.document()["now"], ticking.document()["sent_until"]) == (ticking.now, TICK)
 
     @pytest.mark.parametrize(("ahead", "bad"), [(STEP, {"bad_state": 1}), (300, {})])
     def test_a_clock_that_was_ahead_makes_no_run_skip_its_tick(

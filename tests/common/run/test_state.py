@@ -55,6 +55,13 @@ class TestStores:
             store.write("wandb", content)
             assert (store.read("wandb"), store.read("other")) == (content, None)
 
+    def test_no_more_is_read_than_a_document_can_have(
+        self, store: StateStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store.write("a", b"12345")
+        monkeypatch.setattr("common.run.state.MAX_BYTES", 3)
+        assert store.read("a") == b"123"
+
     def test_files_are_for_this_user_only_and_nothing_else_is_left(self, tmp_path: Path) -> None:
         StateStore(f"{tmp_path}/", core_settings()).write("wandb", b"{}")
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
