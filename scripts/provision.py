@@ -209,22 +209,30 @@ class Run:
         print_line(f"{what}: failed: {error}")
 
     def metadata(self) -> str:
-        """Fill in the metadata of the metrics that Datadog knows; return a summary."""
+        """Fill in the metadata of the metrics that Datadog knows; return a summary.
+
+        A field with another value is left unless --overwrite-edited: people edit metadata in Datadog as well.
+        """
         counts: Counter[str] = Counter()
         for metric in every_metric():
-            declared, overwrite = metadata_document(metric), self.options.overwrite_edited
-            fields = self.datadog.metadata(metric.name, declared, overwrite=overwrite)
-            if fields is None:
+            found = self.datadog.metadata(metric.name)
+            if found is None:
                 counts["unknown"] += 1
-            elif fields:
-                counts["written"] += 1
-                try:
-                    if self.options.push:
-                        self.datadog.write_metadata(metric.name, fields)
-                except DeliveryError as error:
-                    self.fail(f"metadata {metric.name}", error)
+                continue
+            different = {k: new for k, new in metadata_document(metric).items() if found.get(k) != new}
+            fields = {
+                k: new for k, new in different.items() if self.options.overwrite_edited or not found.get(k)
+            }
+            counts["written"] += bool(fields)
+            counts["left"] += len(fields) < len(different)
+            try:
+                if fields and self.options.push:
+                    self.datadog.write_metadata(metric.name, fields)
+            except DeliveryError as error:
+                self.fail(f"metadata {metric.name}", error)
+        left = f", {counts['left']} differ and are left (--overwrite-edited)" if counts["left"] else ""
         unknown = f", {counts['unknown']} metrics not sent yet" if counts["unknown"] else ""
-        return f"; metadata of {counts['written']} metrics{unknown}"
+        return f"; metadata of {counts['written']} metrics{left}{unknown}"
 
     def summarise(self, metadata: str) -> None:
         """Print one line with the number of documents by action."""

@@ -58,6 +58,7 @@ class Node:
         self._known: dict[int, GpuReading] = {}  # by index, the last reading with a name
         self._energy: dict[int, int] = {}  # by index, in millijoules, at the last tick
         self._joules: dict[int, dict[int, float]] = {}  # by index and second, of the last hour
+        self._count_tags: dict[int, dict[str, str]] = {}  # by index, as counts were first sent
         self._xids = XidListener(clock)  # at the time of an error, which occurs between ticks
 
     def collect(self, context: Context[HostSettings]) -> Iterator[Series]:
@@ -71,11 +72,10 @@ class Node:
             self._cpu = machine.cpu_times()
             time.sleep(machine.CPU_SECONDS)
         before, self._cpu = self._cpu, machine.cpu_times()
-        # None where a counter did not advance: absent, not 0.
         utilization = machine.utilization(before, self._cpu)
-        samples = [] if utilization is None else [(metrics.CPU_UTILIZATION, utilization)]
-        samples.extend(machine.samples(root))
-        for metric, value in samples:
+        if utilization is not None:  # absent, not 0, where a counter did not advance
+            yield metrics.CPU_UTILIZATION(utilization, context.now)
+        for metric, value in machine.samples(root):
             yield metric(value, context.now)
         for path in context.settings.paths:
             try:
@@ -87,6 +87,8 @@ class Node:
 
     def _gpus(self, context: Context[HostSettings], root: Path | None) -> Iterator[Series]:
         """Yield the samples of all GPUs; without a driver, only `host.info`."""
+        import pynvml  # type: ignore[import-untyped]
+
         at = context.now
         # XID errors are events that NVML delivers only to a process that waits: a single run cannot count
         # them.
@@ -96,7 +98,7 @@ class Node:
             partial(gpus.read, video=context.settings.gpu_video, proc=self._host_proc(context, root)),
             partial(GpuReading, error=NOT_READ),  # of a GPU that is not read in time
             deadline=context.deadline.timeout(NVML_TIMEOUT_SECONDS),
-            nvml=gpus.load_pynvml(),
+            nvml=pynvml,
         )
         found = [self._describe(gpu) for gpu in reading.gpus or ()]
         tags = machine.description(root, os.environ, next((gpu.name for gpu in found if gpu.name), None))
@@ -144,8 +146,8 @@ class Node:
     def _count_series(self, found: list[GpuReading], context: Context[HostSettings]) -> Iterator[Series]:
         """Yield energy and XID errors since the last tick, and again those of the last hour.
 
-        A delivery may have failed; sending a count again for its own second changes nothing. Points older
-        than the intake accepts need not be sent again.
+        A delivery may have failed; sending a count again for its own second, with the same tags, changes
+        nothing. Points older than the intake accepts need not be sent again.
         """
         earliest = context.window.earliest or context.now
         for gpu in found:
@@ -159,10 +161,11 @@ class Node:
             for second in [second for second in joules if second < earliest]:
                 del joules[second]
             if joules:
-                tags = _tags(gpu, context)
+                tags = self._count_tags.setdefault(gpu.index, _tags(gpu, context))
                 yield metrics.GPU_ENERGY.series([*joules], [*joules.values()], **tags)
         for (second, index, xid), count in sorted(self._xids.counts(earliest, context.now).items()):
-            tags = _tags(self._known.get(index, GpuReading(index)), context)
+            known = self._known.get(index, GpuReading(index))
+            tags = self._count_tags.setdefault(index, _tags(known, context))
             yield metrics.GPU_XID_ERRORS(count, second, xid=str(xid), **tags)
 
 

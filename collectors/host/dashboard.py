@@ -76,20 +76,17 @@ HOSTS = d.Dashboard(
 )
 
 
-def _gpu_monitor(
-    key: str, title: str, metric: Metric, reason: str, message: tuple[str, str, str], *where: str
-) -> d.Monitor:
-    """Return a monitor that alerts as soon as the metric is above 0 for one GPU."""
+def _gpu_monitor(key: str, title: str, metric: Metric, *texts: str, where: tuple[str, ...] = ()) -> d.Monitor:
+    """Return a monitor that alerts as soon as the metric is above 0 for one GPU.
+
+    `texts` are the reason of the threshold, what happened, why it matters and what to do.
+    """
     by = (*_GPU, "xid") if "xid" in metric.tags else _GPU
     reduce = "sum" if metric.kind == "count" else "max"
-    return d.Monitor(
-        *(key, f"{title} on {{{{host.name}}}}"),
-        d.Condition((metric,), reduce, "1h", ">", 0.0, by=by, where=where),
-        reason,
-        *message,
-        _README,
-        priority=2,
-    )
+    condition = d.Condition((metric,), reduce, "1h", ">", 0.0, by=by, where=where)
+    reason, what, why, action = texts
+    title = f"{title} on {{{{host.name}}}}"
+    return d.Monitor(key, title, condition, reason, what, why, action, _README, priority=2)
 
 
 _DRAIN = "Drain the node and reset the GPU (nvidia-smi -r); have it repaired if the error recurs."
@@ -99,45 +96,37 @@ MONITORS = (
         "A GPU is lost",
         m.GPU_LOST,
         "a GPU that fell off the bus does not recover by itself",
-        (
-            "GPU {{gpu.name}} of {{host.name}} no longer responds.",
-            "The job on it has died or hangs, and the scheduler may still assign the GPU.",
-            "Drain the node and reboot it; have the GPU repaired if it is lost again.",
-        ),
+        "GPU {{gpu.name}} of {{host.name}} no longer responds.",
+        "The job on it has died or hangs, and the scheduler may still assign the GPU.",
+        "Drain the node and reboot it; have the GPU repaired if it is lost again.",
     ),
     _gpu_monitor(
         "gpu-ecc",
         "An uncorrectable ECC error",
         m.GPU_ECC_ERRORS,
         "one such error is wrong data in a job",
-        (
-            "GPU {{gpu.name}} of {{host.name}} has {{value}} memory errors that could not be corrected.",
-            "The results of the job on it cannot be trusted, and further errors may follow.",
-            _DRAIN,
-        ),
-        "kind:uncorrected",
+        "GPU {{gpu.name}} of {{host.name}} has {{value}} memory errors that could not be corrected.",
+        "The results of the job on it cannot be trusted, and further errors may follow.",
+        _DRAIN,
+        where=("kind:uncorrected",),
     ),
     _gpu_monitor(
         "gpu-remap",
         "A row could not be remapped",
         m.GPU_REMAPPING_FAILED,
         "the GPU has no spare rows left, which no reset repairs",
-        (
-            "GPU {{gpu.name}} of {{host.name}} could not replace a row of its memory.",
-            "The next error in that row ends a job.",
-            "Drain the node and have the GPU replaced.",
-        ),
+        "GPU {{gpu.name}} of {{host.name}} could not replace a row of its memory.",
+        "The next error in that row ends a job.",
+        "Drain the node and have the GPU replaced.",
     ),
     _gpu_monitor(
         "gpu-xid",
         "XID {{xid.name}}",
         m.GPU_XID_ERRORS,
         "the driver reports an XID only for errors",
-        (
-            "The driver of {{host.name}} reported XID {{xid.name}} of GPU {{gpu.name}} {{value}} times.",
-            "XIDs 13, 31, 43 and 45 are usually the job's fault; 48, 63, 64, 74, 79, 94 and 95 hardware's.",
-            "Look the number up in NVIDIA's list; for the hardware's, drain the node and reset the GPU.",
-        ),
+        "The driver of {{host.name}} reported XID {{xid.name}} of GPU {{gpu.name}} {{value}} times.",
+        "XIDs 13, 31, 43 and 45 are usually the job's fault; 48, 63, 64, 74, 79, 94 and 95 hardware's.",
+        "Look the number up in NVIDIA's list; for the hardware's, drain the node and reset the GPU.",
     ),
     d.Monitor(
         "disk-full",
@@ -151,4 +140,4 @@ MONITORS = (
     ),
 )
 
-VIEWS = d.Views((HOSTS,), monitors=MONITORS)
+VIEWS = d.Views((HOSTS,), MONITORS)

@@ -6,7 +6,6 @@ A query that fails leaves out its own sample only: what a GPU does not support i
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from collectors.host.jobs import memory_by_job
 from common.metric import Metric
 from fleetgauge.compute.nvml import LOST, NOT_SUPPORTED, Device, error_code
 
-# Codes of NVML by number: the module is imported where pynvml is not installed.
+# Codes of NVML by number: pynvml is imported only where GPUs are read.
 _INVALID_ARGUMENT, _FUNCTION_NOT_FOUND, _UNKNOWN = 2, 13, 999
 _BYTES_TO_GIB = 2.0**-30
 _MEMORY_V2 = 0x02000028  # nvmlMemory_v2_t, which separates reserved memory from used
@@ -113,20 +112,11 @@ class GpuReading:
     error: str | None = None
 
 
-def load_pynvml() -> Any:
-    """Return `pynvml`, or None where it is not installed: the probe's own binding then lists the GPUs."""
-    try:
-        return importlib.import_module("pynvml")
-    except ImportError:
-        return None
-
-
 # Any: the binding has no types.
 def read(nvml: Any, index: int, video: bool, proc: Path | None) -> GpuReading:
     """Run all queries on the GPU at `index`. Never raises: an exception is the error of the reading.
 
-    `nvml` is pynvml, or the probe's own binding with fewer functions. `video` adds the video engines, `proc`,
-    the host's proc file system, memory by job.
+    `nvml` is pynvml. `video` adds the video engines, `proc`, the host's proc file system, memory by job.
     """
     device = Device(nvml, None)
     try:

@@ -11,13 +11,12 @@ from functools import partial
 from common.metric import Combine, Kind, Metric, gauge
 
 _node_gauge = partial(gauge, on_node=True, combines=Combine.SUM)
+_node_share = partial(gauge, unit="percent", on_node=True, combines=Combine.MEAN)
 
 CPU_COUNT = _node_gauge("host.cpu_count", "core", "Logical CPUs of the node.")
-CPU_UTILIZATION = _node_gauge(
+CPU_UTILIZATION = _node_share(
     "host.cpu_utilization_pct",
-    "percent",
-    "Share of the node's CPU time in use since the last tick; in a single run, over half a second.",
-    combines=Combine.MEAN,
+    text="Share of the node's CPU time in use since the last tick; in a single run, over half a second.",
 )
 LOAD_1M = _node_gauge(
     "host.load_1m", "process", "Processes running or waiting to run, averaged over one minute."
@@ -26,12 +25,7 @@ MEMORY = _node_gauge("host.memory_gb", "gibibyte", "Memory of the node, in GiB."
 MEMORY_AVAILABLE = _node_gauge(
     "host.memory_available_gb", "gibibyte", "Memory available without swapping, in GiB."
 )
-MEMORY_USED = _node_gauge(
-    "host.memory_used_pct",
-    "percent",
-    "Share of the node's memory that is not available.",
-    combines=Combine.MEAN,
-)
+MEMORY_USED = _node_share("host.memory_used_pct", text="Share of the node's memory that is not available.")
 DISK_FREE = _node_gauge(
     "host.disk.free_gb",
     "gibibyte",

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from collectors.host.gpus import load_pynvml
 from fleetgauge.compute.nvml import error_code
 
 WAIT_MILLISECONDS = 5000
@@ -58,8 +57,9 @@ class XidListener:
 
         A failure to begin ends the thread; the next tick tries again.
         """
+        import pynvml as nvml  # type: ignore[import-untyped]
+
         try:
-            nvml = load_pynvml()
             nvml.nvmlInit()
             events = nvml.nvmlEventSetCreate()
             count = nvml.nvmlDeviceGetCount()

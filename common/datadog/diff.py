@@ -37,6 +37,8 @@ def changes(old: Any, new: Any, field: str = "") -> Iterator[Change]:
         before, after = _named(old), _named(new)
         for name in {**before, **after}:
             yield from changes(before.get(name), after.get(name), f"{field}[{name}]")
+        if {*before} == {*after} and [*before] != [*after]:
+            yield Change(f"{field} order", [*before], [*after])
     elif old != new and not (old in _EMPTY and new in _EMPTY):
         yield Change(field, old, new)
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from common.datadog.client import DatadogClient
 from common.datadog.diff import Change, changes
 from common.datadog.documents import Document
-from common.errors import DeliveryError, RefusedError
+from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.names import normalise_tag
 from common.net.http import Reply
 from common.net.retry import TransientError
@@ -34,6 +34,8 @@ PAGE = 100
 # tags on them, so that their key is in the description.
 MANAGED = "managed_by:fleetgauge"
 METADATA_PATH = "/api/v1/metrics"
+# Characters. Datadog cuts a tag at 200, and a key without its second would be unknown to the next push.
+MAX_INSTANCE = 100
 # Of the application key, as Datadog's documentation names them.
 PERMISSIONS = (
     "dashboards_read, dashboards_write, monitors_read, monitors_write, metrics_read, metrics_metadata_write"
@@ -88,10 +90,19 @@ class Step(NamedTuple):
 
 
 def instance_name(service: str, instance: str) -> str:
-    """Return the part of a key that identifies an installation, spelled as Datadog stores tags."""
+    """Return the part of a key that identifies an installation, spelled as Datadog stores tags.
+
+    Raises ConfigurationError where it is too long for a key.
+    """
     joined = f"{service}/{instance}" if instance else service
     # Tags are normalised from their first letter on: the prefix preserves a name that begins with a digit.
-    return normalise_tag(f"i:{joined}").removeprefix("i:")
+    spelled = normalise_tag(f"i:{joined}").removeprefix("i:")
+    if len(spelled) > MAX_INSTANCE:
+        raise ConfigurationError(
+            f"DD_SERVICE and FLEETGAUGE_INSTANCE have {len(joined)} characters together; shorten them to "
+            f"{MAX_INSTANCE}, so that Datadog does not cut the keys of dashboards and monitors"
+        )
+    return spelled
 
 
 class Provisioner:
@@ -168,20 +179,15 @@ class Provisioner:
         path = f"{Resource.MONITOR.path}/validate"
         self._client.retry(lambda: _object(self._client.request("POST", path, monitor)))
 
-    def metadata(self, metric: str, declared: Document, *, overwrite: bool = False) -> Document | None:
-        """Return the fields of a metric's metadata to write; None where Datadog has no such metric.
-
-        Only empty fields are filled in, unless `overwrite`: people edit metadata in Datadog as well.
-        """
+    def metadata(self, metric: str) -> Document | None:
+        """Return a metric's metadata as Datadog has it; None where Datadog has no such metric."""
         try:
             path = f"{METADATA_PATH}/{metric}"
-            found = self._client.retry(lambda: _object(self._client.request("GET", path)))
+            return self._client.retry(lambda: _object(self._client.request("GET", path)))
         except RefusedError as refused:
             if _is_absent(refused):
                 return None
             raise
-        different = {key: value for key, value in declared.items() if found.get(key) != value}
-        return {key: value for key, value in different.items() if overwrite or not found.get(key)}
 
     def write_metadata(self, metric: str, fields: Document) -> None:
         """Write fields of a metric's metadata; it exists once a point of it was sent."""
@@ -264,8 +270,8 @@ def read_owned(shown: Mapping[str, Any], instance: str) -> Owned | None:
     keys = [key for text in texts if (key := _KEY.fullmatch(str(text)))]
     if not keys or keys[-1][2] != instance:
         return None
-    created = _time(shown.get("created_at") or shown["created"])
-    modified = _time(shown.get("modified_at") or shown["modified"])
+    dates = [shown[name] for name in ("created_at", "created", "modified_at", "modified") if shown.get(name)]
+    created, modified = _time(dates[0]), _time(dates[-1])
     latest = int(keys[-1][3]) + DATE_TOLERANCE
     # A clone copies the description and the tags, and with them the key, but is created later.
     if created > latest:

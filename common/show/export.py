@@ -144,7 +144,7 @@ def check_output(path: Path, option: str) -> None:
         raise _not_writable(path, option, "it is a directory")
     folder = path if path.is_dir() else path.resolve().parent
     is_direct = path.exists() and not path.is_file() and not path.is_dir()
-    if not is_direct and not os.access(folder, os.W_OK):
+    if not is_direct and not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise _not_writable(path, option, f"{folder} is not a directory that may be written to")
 
 

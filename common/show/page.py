@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 
 from common.dashboard import Dashboard, Draw, Widget
-from common.metric import Series
+from common.metric import Kind, Series
 from common.outcome import Outcome
 from common.show.export import output_file
 from common.show.grid import ChartLine, Grid, chart_lines
@@ -100,8 +100,8 @@ def _board(
 ) -> Iterator[str]:
     """Yield a dashboard by its sections; charts that are empty are named, with the reason.
 
-    Empty charts with the same reason share a line: a collector without GPUs has many of them. The last value
-    of what the dashboard shows as single numbers is added to `cards`.
+    Empty charts with the same reason share a line: a collector without GPUs has many of them. What the
+    dashboard shows as single numbers is added to `cards`: the sum of a count, the last value of a gauge.
     """
     shared = shared_labels(found)
     by_metric: dict[str, list[Series]] = {}
@@ -118,8 +118,9 @@ def _board(
             else:
                 empty.setdefault(_why_empty(widget, live_only), []).append(widget.title)
             if lines and widget.draw is Draw.VALUE:
-                last = [value for value in lines[0].values if value is not None][-1]
-                number, unit = _value(last, _unit(widget))
+                known = [value for value in lines[0].values if value is not None]
+                is_count = widget.metrics[0].kind is Kind.COUNT and not widget.share_of
+                number, unit = _value(sum(known) if is_count else known[-1], _unit(widget))
                 detail = " · ".join(filter(None, (unit, board.title)))
                 cards.append((escape(widget.title), escape(number), escape(detail)))
         absent = "".join(

@@ -189,6 +189,7 @@ def test_recipients_and_links_are_in_the_message(made: Provision) -> None:
         ("[provision]\nnotfy = []\n", {}, [], "notfy"),
         ("", {"DD_APP_KEY": ""}, [], "DD_APP_KEY is not set; looked in: the environment"),
         ("", {"FLEETGAUGE_PROVISION_NOTFY": "@ants"}, [], "did you mean 'FLEETGAUGE_PROVISION_NOTIFY'?"),
+        ("", {"DD_SERVICE": "a" * 60, "FLEETGAUGE_INSTANCE": "b" * 60}, [], "have 121 characters"),
         ("", {}, ["--timeout", "soon"], "--timeout: 'soon' is not a duration"),
         ("", {}, ["--check"], "--check writes nothing"),
     ],
@@ -383,7 +384,7 @@ def test_metadata_fills_empty_fields_and_overwrites_on_request(provision: Provis
     }
     assert found["host.load_1m"] == {**edited, "short_name": "load 1m"}
     assert found["host.info"]["unit"] == "host"
-    provision.run("--push")
+    assert "metadata of 0 metrics, 1 differ and are left (--overwrite-edited)" in provision.run("--push")
     assert provision.writes() == []
     provision.run("--push", "--overwrite-edited")
     assert provision.writes() == ["PUT /api/v1/metrics/host.load_1m"]

@@ -37,6 +37,22 @@ def test_an_xid_error_is_counted_at_the_second_it_was_reported(
     assert xids(ticks.tick()) == xids(found)
 
 
+def test_counts_of_a_gpu_whose_name_is_read_later_keep_their_tags(driver: CompiledDriver) -> None:
+    driver.refuse("nvmlDeviceGetName", 999)
+    driver.energy(1_000_000)
+    ticks = Ticks()
+    ticks.tick()
+    driver.report(0, 31)
+    driver.energy(1_500_000)
+    found = ticks.tick()
+    driver.refuse("", 0)
+    again = ticks.tick()
+    assert xids(again) == xids(found) == [(("gpu:0", "xid:31"), 60, 1)]
+    joules = [point for point in found if point.metric == metrics.GPU_ENERGY]
+    assert joules
+    assert all(point in again for point in joules)
+
+
 def test_an_incomplete_second_is_sent_at_the_next_tick(driver: CompiledDriver) -> None:
     ticks = Ticks()
     ticks.tick()

@@ -113,11 +113,23 @@ def test_the_wait_is_what_the_intake_asked_for(
 def test_the_deadline_is_shared_by_all_payloads(intake: Intake, make_sink: MakeSink, time: Time) -> None:
     intake.faults.add(Fault(status=503, headers={"Retry-After": "50"}))
     intake.faults.add(Fault())
-    intake.faults.add(Fault(status=503, headers={"Retry-After": "50"}), times=None)
+    intake.faults.add(Fault(status=503, headers={"Retry-After": "50"}, body="<html>"), times=None)
     sink = make_sink(seconds=120)
-    with pytest.raises(DeliveryError, match=r"\(tried 2 times\)$"):
+    with pytest.raises(DeliveryError, match=r"^[^<]*\(tried 2 times\)$"):
         send(sink, [LOAD(1, NOW - n % 100, project=f"{n}") for n in range(10_001)])
     assert (statuses(intake), sink.points_sent) == ([503, 202, 503, 503], 10_000)
+
+
+def test_the_servers_time_is_its_last_date_and_what_has_passed_since(
+    intake: Intake, make_client: MakeClient, time: Time
+) -> None:
+    intake.clock = lambda: NOW + 500
+    client = make_client()
+    with pytest.raises(DeliveryError, match="no Date header"):
+        client.server_time()
+    client.validate()
+    time.sleep(90)
+    assert client.server_time() == NOW + 590
 
 
 def test_past_the_deadline_nothing_is_asked(intake: Intake, make_sink: MakeSink) -> None:

@@ -39,6 +39,8 @@ def test_widgets_are_matched_by_title_and_an_added_one_is_one_change() -> None:
         Change(f"{path}[New]", None, new),
     ]
     assert [*changes(wanted, wanted)] == []
+    moved = {"widgets": wanted["widgets"][::-1]}
+    assert [*changes(moved, wanted)] == [Change("widgets order", ["Cost", "Overview"], ["Overview", "Cost"])]
 
 
 def test_lines_show_field_old_and_new_and_are_bounded() -> None:

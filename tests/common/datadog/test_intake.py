@@ -137,7 +137,8 @@ def test_a_413_splits_and_goes_on(
 def test_a_413_to_a_single_point_is_final_and_what_went_before_is_counted(
     intake: Intake, make_sink: MakeSink
 ) -> None:
-    for fault in (Fault(status=413), Fault(), Fault(status=413)):
+    # The first is a proxy's, which has no error document.
+    for fault in (Fault(status=413, body="<html>"), Fault(), Fault(status=413)):
         intake.faults.add(fault)
     sink = make_sink()
     with pytest.raises(RefusedError) as caught:
@@ -160,6 +161,11 @@ def test_the_skew_is_measured_against_the_date_of_the_answer(
     sink = make_sink()
     send(sink, [LOAD(1, NOW)])
     assert (sink.clock_skew, sink.points_sent, sink.dropped) == (skew, 1, {})
+    intake.faults.add(Fault(status=403, headers={"Date": date}))
+    refused = make_sink()
+    with pytest.raises(RefusedError):
+        send(refused, [LOAD(1, NOW)])
+    assert refused.clock_skew == skew
 
 
 @pytest.mark.parametrize(
@@ -200,6 +206,7 @@ def test_a_large_skew_is_an_error_where_points_are_lost_or_sums_wrong(
 
 def test_points_are_sent_from_the_earliest_second_that_was_given(intake: Intake, make_sink: MakeSink) -> None:
     intake.historical.add("host.load")
+    intake.clock = lambda: NOW + 61  # which loses nothing of a backfill
     sink = make_sink(since=NOW - 86_400)
     send(sink, [LOAD(age, NOW - age) for age in (0, 3601, 86_400, 86_401)] + [LOAD(1, NOW + 601)])
     assert {key.second: value for key, value in intake.points.items()} == {

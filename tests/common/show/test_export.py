@@ -166,8 +166,12 @@ def test_csv_that_could_not_be_completed_leaves_the_old_file(tmp_path: Path) -> 
 
 
 def test_output_that_cannot_be_written_names_its_option(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"--csv: .*/absent is not a directory that may be written"):
-        check_output(tmp_path / "absent" / "week.csv", "--csv")
+    (tmp_path / "file").touch()
+    for name in ("absent", "file"):
+        with pytest.raises(
+            ConfigurationError, match=f"--csv: .*/{name} is not a directory that may be written"
+        ):
+            check_output(tmp_path / name / "week.csv", "--csv")
     with pytest.raises(ConfigurationError, match=r"--csv: .* \(it is a directory\)"):
         check_output(tmp_path, "--csv")
     with (

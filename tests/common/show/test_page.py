@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -9,8 +10,8 @@ import pytest
 
 from collectors.wandb import metrics as m
 from collectors.wandb.dashboard import FLEET, PUSH_TO_MAIN, SWEEPS
-from common.dashboard import Dashboard, Widget, line
-from common.metric import Combine, Series, gauge
+from common.dashboard import Dashboard, Widget, line, value
+from common.metric import Combine, Series, count, gauge
 from common.outcome import ErrorSummary, Outcome, RunCounts, Status
 from common.show.page import write_page
 from common.show.points import Points
@@ -164,6 +165,18 @@ def test_page_in_a_directory_is_named_by_its_title(tmp_path: Path) -> None:
 LOAD = gauge("jobs.load", "", "How busy it is.", "job", "ref", combines=Combine.SUM)
 IDLE = gauge("jobs.idle", "job", "What nobody uses.", combines=Combine.SUM)
 DONE = gauge("jobs.done", "job", "What ended well.", combines=Combine.SUM)
+
+
+def test_a_card_has_the_sum_of_a_count_and_the_last_value_of_a_gauge(tmp_path: Path) -> None:
+    failed = count("jobs.failed", "job", "What failed.")
+    points = Points((DONE, failed), 10, HOURS.since, HOURS.until)
+    send(points, [metric(number, END - 900 * number) for metric in (DONE, failed) for number in (3, 2)])
+    boards = {
+        "jobs": [Dashboard("jobs", "Jobs", "x", {"All": (value("Done", DONE), value("Failed", failed))})]
+    }
+    page = write_page(tmp_path / "a.html", [Outcome("jobs", Status.OK)], {"jobs": points}, HOURS, boards)
+    cards = page.read_text().partition("<p>Nothing was sent")[0]
+    assert re.findall(r">(Done|Failed|\d+)<", cards) == ["Done", "2", "Failed", "5"]
 
 
 @pytest.mark.parametrize(
