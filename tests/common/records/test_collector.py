@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -285,7 +286,8 @@ def test_dropped_lines_can_be_traced_to_file_and_byte(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    path = folder.write(xenna(0, 100), *[b"{"] * 30, xenna(1, 90, {"odd": "x" * 500}))
+    long = {"x" * 1000: "x", f"stage/{'x' * 1000}/queue_in": "x"}
+    path = folder.write(xenna(0, 100), *[b"{"] * 30, xenna(1, 90, {"odd": "x" * 500}), xenna(2, 80, long))
     start = len(json.dumps(xenna(0, 100))) + 1
     ran = folder.tick()
     assert ran.report.examples["not_json"] == f"{path}@{start}"
@@ -293,6 +295,17 @@ def test_dropped_lines_can_be_traced_to_file_and_byte(
     assert len(ran.report.examples["unknown_metric"]) < len(str(path)) + 120
     traced = [line for line in caplog.messages if line.endswith(": not_json")]
     assert traced == [f"dropped {path}@{start + 2 * number}: not_json" for number in range(20)]
+    assert max(map(len, (*caplog.messages, *ran.report.examples.values()))) < len(str(path)) + 300
+
+
+def test_bad_lines_are_counted_in_bounded_memory(folder: Folder) -> None:
+    folder.write(*[xenna(0, 100, run_id=[*range(20_000)])] * 50, xenna(1, 90))
+    tracemalloc.start()
+    try:
+        assert folder.tick().report.dropped == {"not_a_record": 50}
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 # Which files
