@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from operator import add
@@ -63,23 +64,19 @@ class Calls(NamedTuple):
 
     def plus(self, other: Calls) -> Calls:
         """Return both together."""
-        timed = [calls for calls in (self, other) if calls.succeeded]
-        low = min((calls.shortest for calls in timed), default=0.0)
-        high = max((calls.longest for calls in timed), default=0.0)
+        sums = map(add, self[1:7], other[1:7])
+        low, high = min(self.shortest, other.shortest), max(self.longest, other.longest)
         buckets = Counter(self.buckets)
         buckets.update(other.buckets)
-        return Calls._make((self.tags, *map(add, self[1:7], other[1:7]), low, high, buckets))
+        return Calls._make((self.tags, *sums, low, high, buckets))
 
     def times(self) -> list[float]:
         """Return the mean, the percentiles and the longest time of calls that succeeded."""
         low, high, count = self.shortest, self.longest, self.succeeded
         buckets = sorted([(_BUCKETS[index], number) for index, number in self.buckets.items()])
         # Rounded, because the order in which files are read must not show in the last digit.
-        return [
-            round(self.total_time / count, 9),
-            *percentiles(metrics.PERCENTS, count, low, high, buckets),
-            high,
-        ]
+        mean = round(self.total_time / count, 9)
+        return [mean, *percentiles(metrics.PERCENTS, count, low, high, buckets), high]
 
 
 class ClientState(NamedTuple):
@@ -142,7 +139,20 @@ class DataPlaneGrammar(Grammar[Calls | ClientState]):
                     buckets[start] = before.plus(body)
             return True
         if body.outstanding and self._settings.tag_job:  # over jobs it does not add up
-            self._add_outstanding(envelope, *body.outstanding)
+            peak, keys, by_partition = body.outstanding
+            tags = self._tags_of(envelope)
+            n_bytes = Counter[Key]() if self._settings.tag_partition_id else Counter({tags: 0})
+            for partition_id, number in by_partition.items():
+                n_bytes[self._tags_of(envelope, "", partition_id)] += number
+            name = (envelope.writer, (tags, *n_bytes))
+            if name not in self._blocks:
+                series: list[SeriesKey] = [
+                    (metrics.PEAK_BYTES_OUTSTANDING, tags, None),
+                    (metrics.KEYS_OUTSTANDING, tags, None),
+                    *((metrics.BYTES_OUTSTANDING, tagged, None) for tagged in n_bytes),
+                ]
+                self._blocks[name] = self._points.block(series, envelope.writer)
+            self._blocks[name].add(envelope.timestamp, (peak, keys, *n_bytes.values()))
         if new:
             for metric, number in zip(metrics.DOUBTS, body.doubts, strict=False):
                 self._points.count(metric, self._tags_of(envelope), None, start, number)
@@ -152,27 +162,9 @@ class DataPlaneGrammar(Grammar[Calls | ClientState]):
         """Return the tags of a record's points; what differs only in one that is off is added up."""
         settings = self._settings
         switches = (settings.tag_job, True, settings.tag_partition_id, settings.tag_rank)
-        named = zip(
-            metrics.OPERATION_TAGS, (envelope.job, op, partition_id, envelope.rank), switches, strict=True
-        )
+        values = (envelope.job, op, partition_id, envelope.rank)
+        named = zip(metrics.OPERATION_TAGS, values, switches, strict=True)
         return tuple(f"{name}:{value}" for name, value, is_on in named if value and is_on)
-
-    def _add_outstanding(
-        self, envelope: Envelope, peak: int, keys: int, by_partition: Mapping[str, int]
-    ) -> None:
-        tags = self._tags_of(envelope)
-        n_bytes = Counter[Key]() if self._settings.tag_partition_id else Counter({tags: 0})
-        for partition_id, number in by_partition.items():
-            n_bytes[self._tags_of(envelope, "", partition_id)] += number
-        name = (envelope.writer, (tags, *n_bytes))
-        if name not in self._blocks:
-            series: list[SeriesKey] = [
-                (metrics.PEAK_BYTES_OUTSTANDING, tags, None),
-                (metrics.KEYS_OUTSTANDING, tags, None),
-                *((metrics.BYTES_OUTSTANDING, tagged, None) for tagged in n_bytes),
-            ]
-            self._blocks[name] = self._points.block(series, envelope.writer)
-        self._blocks[name].add(envelope.timestamp, (peak, keys, *n_bytes.values()))
 
     def sums(self) -> Iterator[Series]:
         """Yield the operations of each series. Times of nothing are absent; counts of nothing are 0."""
@@ -217,7 +209,7 @@ def _calls(value: Mapping[str, Any], tags: Key) -> Calls:  # Any: parsed JSON
     if status not in ("error", "timeout"):
         raise UnusableRecordError("bad_body", "status", status)
     errors, timeouts = (count, 0) if status == "error" else (0, count)
-    return Calls(tags, 0, errors, timeouts, 0, 0, 0.0, 0.0, 0.0, {})
+    return Calls(tags, 0, errors, timeouts, 0, 0, 0.0, math.inf, 0.0, {})
 
 
 def natural(value: Json, key: str) -> int:

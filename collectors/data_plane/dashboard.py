@@ -6,7 +6,7 @@ from collectors.data_plane import metrics as m
 from common.dashboard import Dashboard, bad_above, heat_map, line, table, toplist, value
 from common.records.ingest import record_views
 
-_OPS, _ERRORS, _TIMEOUTS, _KEYS, _BYTES = m.COUNTED
+_OPS, *_FAILED, _KEYS, _BYTES = m.COUNTED
 _AVG, _P50, _P95, _P99, _MAX = m.TIMED
 
 DATA_PLANE = Dashboard(
@@ -18,17 +18,12 @@ DATA_PLANE = Dashboard(
     {
         "Overview": (
             value("Operations", _OPS),
-            value(
-                "Error rate",
-                *(_ERRORS, _TIMEOUTS),
-                share_of=(_OPS, _ERRORS, _TIMEOUTS),
-                colours=bad_above(1),
-            ),
+            value("Error rate", *_FAILED, share_of=(_OPS, *_FAILED), colours=bad_above(1)),
             value("Bytes outstanding", m.BYTES_OUTSTANDING),
         ),
         "Operations": (
             line("Operations by type", _OPS, by=("op",)),
-            line("Errors and timeouts by type", _ERRORS, _TIMEOUTS, by=("op",)),
+            line("Errors and timeouts by type", *_FAILED, by=("op",)),
             line("Bytes moved by type", _BYTES, by=("op",)),
             line("Keys by type", _KEYS, by=("op",)),
         ),

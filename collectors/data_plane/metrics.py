@@ -20,33 +20,22 @@ COUNTED = tuple(
         ("bytes", "byte", "Bytes that operations which succeeded moved."),
     )
 )
+_PERCENTILE = "Time that {} % of the operations that succeeded did not exceed, to within 19 %."
 TIMED = tuple(
     gauge(f"data_plane.wall_ms.{name}", "millisecond", text, *OPERATION_TAGS, combines=combines)
     for name, combines, text in (
         ("avg", Combine.NONE, "Mean time of the operations that succeeded."),
-        *(  # of several series the highest: all of them together do not exceed it
-            (
-                *(f"p{n}", Combine.MAX),
-                f"Time that {n} % of the operations that succeeded did not exceed, to within 19 %.",
-            )
-            for n in PERCENTS
-        ),
+        # Of several series the highest: all of them together do not exceed it.
+        *((f"p{percent}", Combine.MAX, _PERCENTILE.format(percent)) for percent in PERCENTS),
         ("max", Combine.MAX, "Longest time of an operation that succeeded."),
     )
 )
-
-BYTES_OUTSTANDING = gauge(
-    "data_plane.bytes_outstanding",
-    "byte",
-    "Bytes that were put and not cleared.",
-    *PARTITION_TAGS,
-    combines=Combine.SUM,
-)
-PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING = (
-    gauge(f"data_plane.{name}", unit, text, *WRITER_TAGS, combines=Combine.SUM)
-    for name, unit, text in (
-        ("peak_bytes_outstanding", "byte", "Most bytes that were ever outstanding at once."),
-        ("keys_outstanding", "key", "Keys that were put and not cleared."),
+OUTSTANDING = BYTES_OUTSTANDING, PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING = tuple(
+    gauge(f"data_plane.{name}", unit, text, *tags, combines=Combine.SUM)
+    for name, unit, tags, text in (
+        ("bytes_outstanding", "byte", PARTITION_TAGS, "Bytes that were put and not cleared."),
+        ("peak_bytes_outstanding", "byte", WRITER_TAGS, "Most bytes that were ever outstanding at once."),
+        ("keys_outstanding", "key", WRITER_TAGS, "Keys that were put and not cleared."),
     )
 )
 DOUBTS = FOREIGN_CLEARS, KEYS_OVERFLOWED = tuple(
@@ -57,7 +46,4 @@ DOUBTS = FOREIGN_CLEARS, KEYS_OVERFLOWED = tuple(
     )
 )
 
-METRICS = (
-    *(*COUNTED, *TIMED, BYTES_OUTSTANDING, PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING),
-    *(FOREIGN_CLEARS, KEYS_OVERFLOWED),
-)
+METRICS = (*COUNTED, *TIMED, *OUTSTANDING, *DOUBTS)

@@ -8,22 +8,16 @@ TAGS = ("gpu", "job_id", "rank")
 
 # Every job on a device reports the use of the complete device: a sum would count it twice.
 GAUGES = {
-    name: gauge(f"gpu_memory.{suffix}", unit, text, *TAGS, combines=combines, on_node=True)
-    for name, suffix, unit, combines, text in (
+    name: gauge(f"gpu_memory.{name}", unit, text, *TAGS, combines=combines, on_node=True)
+    for name, unit, combines, text in (
+        ("allocated_bytes", "byte", Combine.SUM, "Memory that the job's tensors hold; on a CPU its RSS."),
+        ("reserved_bytes", "byte", Combine.SUM, "Memory that the job's allocator has taken from the device."),
         (
-            *("allocated", "allocated_bytes", "byte", Combine.SUM),
-            "Memory that the job's tensors hold; on a CPU its RSS.",
-        ),
-        (
-            *("reserved", "reserved_bytes", "byte", Combine.SUM),
-            "Memory that the job's allocator has taken from the device.",
-        ),
-        (
-            *("used", "device_used_bytes", "byte", Combine.MAX),
+            *("device_used_bytes", "byte", Combine.MAX),
             "Memory in use on the device; where that is not known, what the job's allocator has of it.",
         ),
-        ("total", "device_total_bytes", "byte", Combine.MAX, "Memory that the device has."),
-        ("utilization", "utilization_pct", "percent", Combine.MAX, "Memory in use, of what the device has."),
+        ("device_total_bytes", "byte", Combine.MAX, "Memory that the device has."),
+        ("utilization_pct", "percent", Combine.MAX, "Memory in use, of what the device has."),
     )
 }
 

@@ -3,33 +3,59 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import PurePath
 
+from collectors.gpu_memory.metrics import INTERRUPTED, OOM_DUMPS
 from common.collector import Report
+from common.metric import Metric
 from common.records.files import Files, reason, shown
 from fleetgauge.gpu_memory import ManifestError
 from fleetgauge.gpu_memory.oom import dump_created_at
-from fleetgauge.gpu_memory.sessions import MANIFEST_NAME, Manifest, parse_manifest
+from fleetgauge.gpu_memory.sessions import MANIFEST_NAME, Manifest, SessionSummary, parse_manifest
 
-STATUSES = ("running", "completed", "interrupted", "incomplete")
 DUMP = "oom_dump_"
 OF_A_DUMP = {"events.json", "metadata.json"}  # also of one that was renamed
-NANOSECONDS = 1_000_000_000
 
 
 class Sinks:
-    """The sinks and dumps below some paths. Manifests are read where they are needed, and once."""
+    """The sinks and dumps below some paths that were written to since a time.
 
-    def __init__(self, paths: Sequence[str], files: Files) -> None:
-        self._paths = paths
+    Manifests are read once. `counted` has interrupted sessions and dumps with the second of each. `lost` has
+    directories whose manifest cannot be read, why, and when they were last written to.
+    """
+
+    def __init__(self, paths: Sequence[str], files: Files, report: Report, touched_since: float) -> None:
         self.files = files
-        self._manifests: dict[str, Manifest | str] = {}  # by directory; a text is why it cannot be read
-        self._was_read = False
         self.statuses: Counter[str] = Counter()  # of sessions
-        self.interrupted: list[int] = []  # when sessions ended that were interrupted, in seconds
-        self.dumps: list[int] = []  # when dumps were written
+        self.counted: list[tuple[Metric, int]] = []
+        self.lost: list[tuple[str, str, float]] = []
+        self._manifests: dict[str, Manifest | str] = {}  # by directory; a text is why it cannot be read
+        names: defaultdict[str, set[str]] = defaultdict(set)  # by directory
+        modified: defaultdict[str, float] = defaultdict(float)
+        manifests = [f"{path.rpartition('/')[0]}/{MANIFEST_NAME}" for path in paths]  # beside segments
+        for file in files.find([*paths, *manifests], "*").files.values():
+            directory, _, name = file.path.rpartition("/")
+            names[directory].add(name)
+            modified[directory] = max(file.modified, modified[directory])
+        sessions: dict[str, SessionSummary] = {}
+        for directory in sorted(path for path in names if modified[path] >= touched_since):
+            found = names[directory]
+            if PurePath(directory).name.startswith(DUMP) or found >= OF_A_DUMP:
+                self._add_dump(directory, report)
+            elif MANIFEST_NAME in found and any(name.startswith("segment-") for name in found):
+                manifest = self._manifest(directory)
+                if isinstance(manifest, str):
+                    self.lost.append((directory, manifest, modified[directory]))
+                    continue
+                if manifest.bad_entries:
+                    report.drop("bad_manifest_entry", manifest.bad_entries, shown(directory))
+                sessions |= {session.session_id: session for session in manifest.sessions}
+        for session in sessions.values():
+            self.statuses[session.status] += 1
+            if session.status == "interrupted" and session.ended_at_ns is not None:
+                self.counted.append((INTERRUPTED, session.ended_at_ns // 1_000_000_000))
 
     def session_of(self, path: str) -> str:
         """Return the session of events that do not name theirs: by the manifest, or else the directory."""
@@ -37,38 +63,6 @@ class Sinks:
         manifest = self._manifest(directory)
         session = manifest.session_of_segment.get(name) if isinstance(manifest, Manifest) else None
         return session or directory
-
-    def read(self, report: Report, touched_since: float) -> None:
-        """Read the manifests of sinks and dumps that were written to since a time."""
-        if self._was_read:
-            return
-        self._was_read = True
-        names: dict[str, set[str]] = {}  # by directory
-        touched: set[str] = set()
-        manifests = [f"{path.rpartition('/')[0]}/{MANIFEST_NAME}" for path in self._paths]  # beside segments
-        for file in self.files.find([*self._paths, *manifests], "*").files.values():
-            directory, _, name = file.path.rpartition("/")
-            names.setdefault(directory, set()).add(name)
-            if file.modified >= touched_since:
-                touched.add(directory)
-        ended: dict[str, tuple[str, int | None]] = {}  # status and time, by session
-        for directory in names.keys() & touched:
-            found = names[directory]
-            if PurePath(directory).name.startswith(DUMP) or found >= OF_A_DUMP:
-                self._add_dump(directory, report)
-            elif MANIFEST_NAME in found and any(name.startswith("segment-") for name in found):
-                manifest = self._manifest(directory)
-                if isinstance(manifest, str):
-                    report.lose(f"the sessions of {shown(directory)}", manifest)
-                    continue
-                if manifest.bad_entries:
-                    report.drop("bad_manifest_entry", manifest.bad_entries, shown(directory))
-                for session in manifest.sessions:
-                    ended[session.session_id] = (session.status, session.ended_at_ns)
-        for status, time in ended.values():
-            self.statuses[status] += 1
-            if status == "interrupted" and time is not None:
-                self.interrupted.append(time // NANOSECONDS)
 
     def _add_dump(self, directory: str, report: Report) -> None:
         """Note when a dump was written, by its manifest or its name."""
@@ -80,7 +74,7 @@ class Sinks:
         if created is None:
             report.drop("undated_oom_dump", 1, shown(directory))
         else:
-            self.dumps.append(int(created.timestamp()))
+            self.counted.append((OOM_DUMPS, int(created.timestamp())))
 
     def _manifest(self, directory: str) -> Manifest | str:
         """Return the manifest of a directory, or why there is none."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from collectors.xenna import metrics as m
 from common import dashboard as d
+from common.metric import Metric
 from common.records.ingest import record_views
 
 _RUN = ("pipeline_kind", "run_hash")
 _STAGE = ("stage",)
-_RUNS, _STAGES = m.PIPELINE, m.STAGE
+_RUNS, _STAGES, _CLUSTER = m.PIPELINE, m.STAGE, m.CLUSTER
 
 
-def _cluster(title: str, key: str) -> d.Widget:
-    """Return a chart of a resource of each run's cluster: its total and what is available."""
-    return d.line(title, m.CLUSTER[f"total_{key}"], m.CLUSTER[f"avail_{key}"], by=_RUN)
+def _line(title: str, family: Mapping[str, Metric], *keys: str, by: tuple[str, ...] = ()) -> d.Widget:
+    """Return a chart of the metrics of some keys of a record."""
+    return d.line(title, *(family[key] for key in keys), by=by)
 
 
 PIPELINES = d.Dashboard(
@@ -29,14 +32,11 @@ PIPELINES = d.Dashboard(
             d.value("Failed runs", m.ENDED, where=("status:error",), colours=d.bad_above(0)),
         ),
         "Progress": (
-            d.line("Progress by run", _RUNS["progress"], by=_RUN),
-            d.line("Stage progress by run", _RUNS["progress_stages"], by=_RUN),
-            d.line(
-                "Inputs and outputs",
-                *(_RUNS[key] for key in ("num_initial_inputs", "num_input_remaining", "num_outputs")),
-            ),
-            d.line("Throughput by run", _RUNS["inputs_processed_per_s"], _RUNS["outputs_per_s"], by=_RUN),
-            d.line("Failed tasks by run", _RUNS["tasks_failed"], by=_RUN),
+            _line("Progress by run", _RUNS, "progress", by=_RUN),
+            _line("Stage progress by run", _RUNS, "progress_stages", by=_RUN),
+            _line("Inputs and outputs", _RUNS, "num_initial_inputs", "num_input_remaining", "num_outputs"),
+            _line("Throughput by run", _RUNS, "inputs_processed_per_s", "outputs_per_s", by=_RUN),
+            _line("Failed tasks by run", _RUNS, "tasks_failed", by=_RUN),
             d.table(
                 "Runs",
                 *(_RUNS["pipeline_duration_s"], _RUNS["main_loop_rate_hz"], m.LAST_RECORD_AGE),
@@ -48,29 +48,26 @@ PIPELINES = d.Dashboard(
         ),
         "Stages": (
             d.toplist("Bottleneck stages", _STAGES["bottleneck"], by=_STAGE),
-            d.line("Throughput by stage", _STAGES["throughput_tasks_per_s"], by=_STAGE),
+            _line("Throughput by stage", _STAGES, "throughput_tasks_per_s", by=_STAGE),
             d.heat_map("Input queue by stage (heat map)", _STAGES["queue_in"], by=_STAGE),
-            d.line("Queues by stage", _STAGES["queue_in"], _STAGES["queue_out"], by=_STAGE),
-            d.line(
-                "Completed and failed tasks by stage",
-                *(_STAGES["tasks_completed"], _STAGES["tasks_failed"]),
-                by=_STAGE,
+            _line("Queues by stage", _STAGES, "queue_in", "queue_out", by=_STAGE),
+            _line(
+                "Completed and failed tasks by stage", _STAGES, "tasks_completed", "tasks_failed", by=_STAGE
             ),
-            d.line("Actor speed by stage", _STAGES["speed_tasks_per_s"], by=_STAGE),
-            d.line(
-                "Actors by state",
-                *(_STAGES[f"actors_{state}"] for state in ("running", "idle", "ready", "pending")),
+            _line("Actor speed by stage", _STAGES, "speed_tasks_per_s", by=_STAGE),
+            _line(
+                "Actors by state", _STAGES, "actors_running", "actors_idle", "actors_ready", "actors_pending"
             ),
-            d.line("Slots", _STAGES["slots_used"], _STAGES["slots_empty"]),
-            d.line("CPU by stage", _STAGES["resource/cpu_util_pct"], by=_STAGE),
-            d.line("Memory by stage", _STAGES["resource/mem_gb"], by=_STAGE),
-            d.line("Actors measured by stage", _STAGES["resource/actor_count"], by=_STAGE),
+            _line("Slots", _STAGES, "slots_used", "slots_empty"),
+            _line("CPU by stage", _STAGES, "resource/cpu_util_pct", by=_STAGE),
+            _line("Memory by stage", _STAGES, "resource/mem_gb", by=_STAGE),
+            _line("Actors measured by stage", _STAGES, "resource/actor_count", by=_STAGE),
         ),
         "Ray cluster": (
-            _cluster("CPUs by run", "cpus"),
-            _cluster("GPUs by run", "gpus"),
-            _cluster("Memory by run", "mem_gb"),
-            _cluster("Object store by run", "obj_store_gb"),
+            _line("CPUs by run", _CLUSTER, "total_cpus", "avail_cpus", by=_RUN),
+            _line("GPUs by run", _CLUSTER, "total_gpus", "avail_gpus", by=_RUN),
+            _line("Memory by run", _CLUSTER, "total_mem_gb", "avail_mem_gb", by=_RUN),
+            _line("Object store by run", _CLUSTER, "total_obj_store_gb", "avail_obj_store_gb", by=_RUN),
         ),
     },
     ("collectors/xenna/README.md", "docs/metrics.md"),

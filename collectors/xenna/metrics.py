@@ -23,7 +23,7 @@ def _family(prefix: str, tags: tuple[str, ...], *rows: tuple[str, str, Combine, 
     }
 
 
-SUM, MEAN = Combine.SUM, Combine.MEAN
+SUM, MEAN, MAX = Combine.SUM, Combine.MEAN, Combine.MAX
 
 PIPELINE = _family(
     "xenna.pipeline",
@@ -69,9 +69,7 @@ STAGE = _family(
     ("slots_empty", "task", SUM, "Slots of the stage's actors that are free."),
     ("speed_tasks_per_s", "task", MEAN, "Median speed of one actor, in tasks per second."),
     (
-        "throughput_tasks_per_s",
-        "task",
-        SUM,
+        *("throughput_tasks_per_s", "task", SUM),
         "Tasks that all actors of the stage completed per second, recently.",
     ),
     ("bottleneck", "", MEAN, "1 where the input queue is full and the next stage idle, 0 otherwise."),
@@ -80,20 +78,15 @@ STAGE = _family(
     ("resource/actor_count", "process", SUM, "Actors whose resources were measured."),
 )
 
-LAST_RECORD_AGE = gauge(
-    "xenna.run.last_record_age_seconds",
-    "second",
-    "Time since the last record of a run that has not ended.",
-    *RUN_TAGS,
-    combines=Combine.MAX,
-)
-STALLED = gauge(
-    "xenna.run.stalled",
-    "",
-    "1 when a run that has not ended has written nothing for longer than stalled_after, 0 otherwise.",
-    *RUN_TAGS,
-    combines=SUM,
-)
+LAST_RECORD_AGE, STALLED = _family(
+    "xenna.run",
+    RUN_TAGS,
+    ("last_record_age_seconds", "second", MAX, "Time since the last record of a run that has not ended."),
+    (
+        *("stalled", "", SUM),
+        "1 when a run that has not ended has written nothing for longer than stalled_after, 0 otherwise.",
+    ),
+).values()
 ACTIVE = gauge("xenna.runs.active", "run", "Runs that have not ended and are not stalled.", combines=SUM)
 ENDED = count("xenna.runs.ended", "run", "Runs that ended, by their status: ok or error.", "status")
 
@@ -107,15 +100,13 @@ def find(key: str) -> tuple[Metric, str] | None:
     """Return the metric of a record's key and the stage in it, if any; None for an undeclared key."""
     key = key.lstrip("/")
     family, _, name = key.partition("/")
-    metrics, stage = PIPELINE, ""
+    metrics, stage = {"cluster": CLUSTER, "stage": STAGE, "stages": STAGE}.get(family, PIPELINE), ""
     if family == "cluster":
-        metrics, key = CLUSTER, name
+        key = name
     elif family == "stage":
         stage, _, key = name.partition("/")
     elif family == "stages":  # Nemotron's later hook: `stages/<name>/<stage>`, with `resource_` as prefix
         key, _, stage = name.rpartition("/")
         key = re.sub("^resource_", "resource/", key)
-    if family in ("stage", "stages"):
-        metrics = STAGE if stage else {}
     metric = metrics.get(key)
-    return (metric, stage) if metric else None
+    return (metric, stage) if metric and bool(stage) == (metrics is STAGE) else None

@@ -22,7 +22,7 @@ from common.collector import Collector, Context
 from common.config.settings import CollectorSettings, Duration, Texts
 from common.errors import ConfigurationError, FleetgaugeError
 from common.metric import Metric, Series
-from common.records.envelope import Envelope, UnusableRecordError, time_of
+from common.records.envelope import MAX_TEXT, Envelope, UnusableRecordError, time_of
 from common.records.files import DATE, MAX_DISORDER, File, Files, Found, is_in_s3, reason, shown, unit
 from common.records.ingest import ingest_metrics
 from common.records.reader import BackfillReader, RecordLine, TimeOf, read
@@ -81,7 +81,7 @@ class RecordSettings(CollectorSettings):
 S = TypeVar("S", bound=RecordSettings)
 B = TypeVar("B")  # what a record says besides its envelope
 Problem = tuple[str, str, object]  # why a part of a record cannot be used, which field, and its value
-BadLine = tuple[int, Problem]  # offset, and why it is no record
+BadLine = tuple[int, str, str]  # offset, why it cannot be used, and the field that is wrong
 
 
 class Grammar(Protocol[B]):
@@ -326,16 +326,16 @@ class _Reading(Generic[S, B]):
                         late.append(at)
                 time = at
                 if problems:
-                    self._drop(path, time, [(start, problem) for problem in problems])
+                    self._drop(path, time, [_bad_line(start, *problem) for problem in problems])
                     problems.clear()
             except UnusableRecordError as error:
-                bad_lines.append((start, (error.reason, error.key, error.value)))
+                bad_lines.append(_bad_line(start, error.reason, error.key, error.value))
             except Exception as error:  # whatever a line raises costs that line
-                bad_lines.append((start, ("unusable_record", type(error).__name__, str(error))))
+                bad_lines.append(_bad_line(start, "unusable_record", type(error).__name__, str(error)))
         # Bad lines among records cost only themselves, also where all of them were written late.
         no_record_since = min(file.modified - MAX_DISORDER, new_since if window.is_live else until)
         if bad_lines and time < no_record_since and (watches or self._is_new(undated)):
-            why = f"its last {len(bad_lines)} lines cannot be used: {bad_lines[-1][1][0]}"
+            why = f"its last {len(bad_lines)} lines cannot be used: {bad_lines[-1][1]}"
             self._context.report.lose(shown(path), why, "damaged")
         else:
             for writer, record in last.items():
@@ -364,8 +364,8 @@ class _Reading(Generic[S, B]):
         if not self._is_new(time):
             return 0
         report = self._context.report
-        for start, (why, key, value) in bad_lines:
-            location = f"{shown(path)}@{start}" + (f": {key} is {reprlib.repr(value)}" if key else "")
+        for start, why, field in bad_lines:
+            location = f"{shown(path)}@{start}{field}"
             if report.dropped[why] < MAX_TRACED:
                 level = logging.WARNING if why == "unusable_record" else logging.DEBUG
                 log.log(level, "dropped %s: %s", location, why)
@@ -392,9 +392,8 @@ class _Reading(Generic[S, B]):
             time = max(self._sent.get(name, 0.0), self._newest.get(name, unread), units.get(name, 0.0))
             if time >= until - DAY:
                 units[name] = time
-        self._context.memory.update(
-            until=until, units=units, previous=self._sent if self._sent_until else units
-        )
+        previous = self._sent if self._sent_until else units
+        self._context.memory.update(until=until, units=units, previous=previous)
 
     def _ingest_series(self, n_files: int) -> Iterator[Series]:
         """Yield how the reading went; counts are of lines that no earlier run has counted."""
@@ -409,6 +408,11 @@ class _Reading(Generic[S, B]):
                 prefix = f"FLEETGAUGE_{self._kind.name.upper()}"
                 fix = f"where that is normal, raise {prefix}_SETTLE or {prefix}_LOOKBACK above it"
                 log.warning("records reach %s %.0f s after their time; %s", shown(path), longest, fix)
+
+
+def _bad_line(start: int, why: str, key: str, value: object) -> BadLine:
+    """Return what is stored of a line that cannot be used: little, as there may be many long ones."""
+    return start, why, f": {key[:MAX_TEXT]} is {reprlib.repr(value)}" if key else ""
 
 
 def _skip_older(lines: Iterator[RecordLine], since: float, time_of: TimeOf) -> Iterator[RecordLine]:

@@ -198,7 +198,7 @@ class Buckets:
     def __init__(self, network: Network, max_objects: int) -> None:
         self._network = network
         self._max_objects = max_objects
-        self._listed: dict[str, list[File]] = {}  # by prefix
+        self._listed: dict[tuple[str, int], list[File]] = {}  # by prefix and limit
 
     @cached_property
     def _client(self) -> S3Client:
@@ -224,19 +224,19 @@ class Buckets:
 
     def _list(self, prefix: str, limit: int) -> list[File]:
         """Return the objects whose paths begin with a prefix: all, or one more than the limit."""
-        if prefix not in self._listed:
+        if (prefix, limit) not in self._listed:
             bucket, key = _bucket_and_key(prefix)
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=bucket, Prefix=key, PaginationConfig={"MaxItems": limit + 1}
             )
-            found = _call(lambda: list(pages))
-            if any("Name" not in page for page in found):  # botocore parses any XML as an empty page
+            answers = _call(lambda: list(pages))
+            if any("Name" not in page for page in answers):  # botocore parses any XML as an empty page
                 raise OSError("the answer is no listing of a bucket; check AWS_ENDPOINT_URL")
-            self._listed[prefix] = []
-            for entry in chain.from_iterable(page.get("Contents", ()) for page in found):
+            listed = self._listed[prefix, limit] = []
+            for entry in chain.from_iterable(page.get("Contents", ()) for page in answers):
                 path, modified = f"{SCHEME}{bucket}/{entry['Key']}", entry["LastModified"].timestamp()
-                self._listed[prefix].append(File(path, entry["Size"], modified, entry["ETag"]))
-        return self._listed[prefix]
+                listed.append(File(path, entry["Size"], modified, entry["ETag"]))
+        return self._listed[prefix, limit]
 
     def file(self, path: str) -> File:
         """Return an object as it is now; raises OSError."""

@@ -131,6 +131,17 @@ def test_a_bad_manifest_loses_its_sessions_and_no_event(folder: SinkFolder) -> N
     assert lost.startswith(f"the sessions of {folder.path / 'sink'}: cannot read the manifest")
 
 
+def test_a_backfill_sends_no_sums_up_to_the_last_write_of_a_lost_manifest(folder: SinkFolder) -> None:
+    ago = (9000, 6000, 2000)
+    folder.write(*(event(seconds, kind="warning") for seconds in ago), modified=NOW - 2000)
+    folder.write(to="lost/segment-000001.jsonl", modified=NOW - 6000)
+    folder.put("lost/manifest.json", "{", modified=NOW - 6000)
+    points = folder.backfill(NOW - 10_800, NOW, NOW)
+    assert [len(ran.report.lost) for ran in folder.ran] == [1, 1, 0]
+    assert [NOW - at for name, _, _, at in points if name == "gpu_memory.alerts"] == [2000]
+    assert [NOW - at for name, _, _, at in points if name == "gpu_memory.allocated_bytes"] == [*ago]
+
+
 @pytest.mark.parametrize("content", ["[" * 5000 + "]" * 5000, "[]", "", "\ud800"])
 def test_a_manifest_that_cannot_be_read_never_stops_a_run(folder: SinkFolder, content: str) -> None:
     folder.write(event(100))

@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from collectors.xenna.collector import XennaSettings
 from common.errors import ConfigurationError
 from common.records.collector import MAX_STEP, record_window
+from common.records.files import Content, Disk, File
 from common.times import iso
 from common.window import Window
 from support.record_folder import MAKERS, NOW, Folder, event, named, operations, outstanding, xenna
@@ -134,6 +136,7 @@ def test_a_silent_file_that_goes_on_is_sent_from_where_it_stopped(folder: Folder
     folder.tick(NOW + 900)
     records = [xenna(number, 900 - 60 * number, {"progress": number}) for number in range(1, 40)]
     folder.write(*records, modified=NOW + 1700)
+    folder.run(NOW + 1800, lambda _: 2)  # killed before it sends anything
     assert folder.tick(NOW + 1800).report.lost == []
     sent = {ago for (_, ago) in named(folder.short(folder.points), "pipeline.progress")}
     assert sent == {900 - 60 * number for number in range(40)}
@@ -285,7 +288,8 @@ def test_dropped_lines_can_be_traced_to_file_and_byte(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    path = folder.write(xenna(0, 100), *[b"{"] * 30, xenna(1, 90, {"odd": "x" * 500}))
+    long = {"x" * 1000: "x", f"stage/{'x' * 1000}/queue_in": "x"}
+    path = folder.write(xenna(0, 100), *[b"{"] * 30, xenna(1, 90, {"odd": "x" * 500}), xenna(2, 80, long))
     start = len(json.dumps(xenna(0, 100))) + 1
     ran = folder.tick()
     assert ran.report.examples["not_json"] == f"{path}@{start}"
@@ -293,6 +297,17 @@ def test_dropped_lines_can_be_traced_to_file_and_byte(
     assert len(ran.report.examples["unknown_metric"]) < len(str(path)) + 120
     traced = [line for line in caplog.messages if line.endswith(": not_json")]
     assert traced == [f"dropped {path}@{start + 2 * number}: not_json" for number in range(20)]
+    assert max(map(len, (*caplog.messages, *ran.report.examples.values()))) < len(str(path)) + 300
+
+
+def test_bad_lines_are_counted_in_bounded_memory(folder: Folder) -> None:
+    folder.write(*[xenna(0, 100, run_id=[*range(20_000)])] * 50, xenna(1, 90))
+    tracemalloc.start()
+    try:
+        assert folder.tick().report.dropped == {"not_a_record": 50}
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 # Which files
@@ -382,9 +397,34 @@ def test_a_bad_last_line_of_an_idle_file_costs_only_itself(folder: Folder) -> No
 def test_a_backfill_loses_a_file_of_bad_lines_once(kind: str, tmp_path: Path) -> None:
     folder = Folder(kind, tmp_path)
     folder.write(MAKERS[kind]("w", 5, NOW - 5000), to="a/segment-000001.jsonl", modified=NOW - 5000)
-    lost = folder.write(*[b"{"] * 5, to="b/segment-000001.jsonl", modified=NOW - 100)
+    good = MAKERS[kind]("w", 6, NOW - 5000)
+    lost = [
+        str(folder.write(*lines, *[b"{"] * 5, to=f"{len(lines)}/segment-000001.jsonl", modified=NOW - 100))
+        for lines in ((), (good,))
+    ]
     folder.backfill(NOW - 7200, NOW, NOW + 3600)
-    assert [one.partition(": ")[0] for ran in folder.ran for one in ran.report.lost] == [str(lost)]
+    assert [one.partition(": ")[0] for ran in folder.ran for one in ran.report.lost] == lost
+
+
+def test_a_file_of_bad_lines_that_nobody_watches_is_lost_once(calls: Folder) -> None:
+    calls.write(*[b"{"] * 5, modified=NOW - 100)
+    assert [len(calls.tick(now).report.lost) for now in (NOW, LATER)] == [1, 0]
+
+
+def test_a_file_that_was_deleted_since_it_was_listed_is_not_lost(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, open_file = folder.write(xenna(0, 100)), Disk.open
+    folder.write(xenna(1, 90, run_hash="b"), to="b.jsonl")
+
+    def delete_and_open(disk: Disk, file: File) -> Content:
+        path.unlink(missing_ok=True)
+        return open_file(disk, file)
+
+    monkeypatch.setattr(Disk, "open", delete_and_open)
+    ran = folder.tick()
+    assert ran.report.lost == []
+    assert [ago for _, ago in named(folder.short(ran.sent), "pipeline.progress")] == [90]
 
 
 @each_kind

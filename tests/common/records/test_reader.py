@@ -334,14 +334,15 @@ def read_all(files: Files, found: Sequence[File]) -> dict[str, list[float] | str
 
 
 def test_renamed_file_is_read_and_yielded_as_listed(tmp_path: Path) -> None:
-    for number, name in enumerate(("a.jsonl", "a.jsonl.1", "b.jsonl")):
+    for number, name in enumerate(("a.jsonl", "a.jsonl.1", "b.jsonl", "c.jsonl")):
         (tmp_path / name).write_bytes(record(number))
     files, found = listed(tmp_path)
     (tmp_path / "a.jsonl.1").rename(tmp_path / "a.jsonl.2")
     (tmp_path / "a.jsonl").rename(tmp_path / "a.jsonl.1")
     (tmp_path / "a.jsonl").write_bytes(record(9))
     (tmp_path / "b.jsonl").unlink()
-    assert read_all(files, found) == {"a.jsonl": [0], "a.jsonl.1": [1]}
+    (tmp_path / "c.jsonl").rename(tmp_path / "c.jsonl.1")
+    assert read_all(files, found) == {"a.jsonl": [0], "a.jsonl.1": [1], "c.jsonl": [3]}
 
 
 def test_error_while_reading_is_raised_from_the_lines(

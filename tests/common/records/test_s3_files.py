@@ -129,6 +129,9 @@ def test_fixed_part_without_objects_is_missing(bucket: Bucket) -> None:
     allowed = [bucket.path(pattern) for pattern in ("*/x.jsonl", "other/*.log", "othe*/x", "{date}/x")]
     found = Files(bucket.network, 0, 0).find(allowed)
     assert (found.files, found.unreadable) == ({}, [])
+    bucket.put("other/b.jsonl", b"x")
+    found = Files(bucket.network, 0, 0).find([bucket.path("other/x*"), bucket.path("other/*.jsonl")])
+    assert list(found.files) == [bucket.path("other/a.jsonl"), bucket.path("other/b.jsonl")]
 
 
 def test_bucket_whose_name_begins_another_is_not_that(bucket: Bucket) -> None:
