@@ -34,7 +34,8 @@ from common.net.http import (
 )
 from common.net.retry import Deadline, TransientError
 
-_FAILURES = {429: Failure.RATE_LIMITED, 502: Failure.HEAVY, 504: Failure.HEAVY}
+_FAILURES = dict.fromkeys((408, 502, 503), Failure.UNAVAILABLE)
+_FAILURES |= {429: Failure.RATE_LIMITED, 504: Failure.HEAVY}
 _RATE_LIMITED = re.compile(r"rate limit", re.IGNORECASE)
 _UNKNOWN_FIELD = re.compile(
     r"Cannot query field [\"'`]?(\w+)|Unknown argument [\"'`]?\w+[\"'`]? on field [\"'`]?(?:\w+\.)?(\w+)"
@@ -108,7 +109,7 @@ class Api:
             failure = _FAILURES.get(error.status, Failure.QUICK)
             raise FailedRequestError(str(error), failure, error.wait) from None
         except TransientError as error:
-            raise FailedRequestError(str(error), wait=error.wait) from None
+            raise FailedRequestError(str(error), Failure.UNAVAILABLE, error.wait) from None
         except RejectedError as error:
             raise _rejection(error) from None
         return self._read(reply)

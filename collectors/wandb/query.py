@@ -366,7 +366,7 @@ class Projects:
             self.missing = without(error, self.missing)
             return self._page(entity, after)
         except FailedRequestError as error:
-            self._failures += error.failure is not Failure.RATE_LIMITED
+            self._failures += error.failure in (Failure.HEAVY, Failure.QUICK)
             if self._failures >= COUNT_TRIES:
                 self.missing |= {Extra.RUN_COUNT}
             raise

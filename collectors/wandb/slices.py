@@ -57,6 +57,7 @@ class Failure(Enum):
 
     HEAVY = auto()  # they were too many
     QUICK = auto()  # one of them may be impossible to serve, or it was chance
+    UNAVAILABLE = auto()  # nothing: the server cannot be reached, or serves nobody
     RATE_LIMITED = auto()  # nothing, and it is no failure of this request
 
 
@@ -213,6 +214,9 @@ class Slices(Generic[T]):
         self.failures += 1
         if self.failures >= MAX_FAILURES:
             raise SourceError(f"W&B could not be read: {error} ({self.failures} failures in a row)")
+        # Nothing was learnt about the rows, and parts of the slice would only be more requests.
+        if failure is Failure.UNAVAILABLE:
+            return
         # Fewer rows are the cure for a heavy query.
         if failure is Failure.HEAVY:
             self._successes = 0

@@ -105,10 +105,11 @@ class TestRequests:
         assert (healed.counts, healed.report.dropped) == ({"acme/ants": 600}, {})
         assert healed.memory["unserved:runs"] == {}
 
-    def test_what_is_remembered_survives_a_run_that_fails(self, server: Wandb) -> None:
-        memory = {"unserved:runs": {"acme/ants": [(AT - 9, 0)]}}
+    def test_what_is_remembered_survives_a_run_that_fails_and_not_its_project(self, server: Wandb) -> None:
+        memory = {"acme/ants": [(AT - 9, 0)], "acme/removed": [(AT - 9, 0)]}
         server.refused["acme", "ants"] = (403, "permission denied")
-        assert read(server, memory).memory == memory
+        left = read(server, {"unserved:runs": memory})
+        assert left.memory == {"unserved:runs": {"acme/ants": [(AT - 9, 0)]}}
 
     @pytest.mark.parametrize(
         "memory",
@@ -335,6 +336,25 @@ class TestFailures:
         server.faults.add(Fault(status=504), times=14)
         left = read(server, deadline=500)
         assert (left.counts, left.report.dropped, left.report.lost) == ({"acme/ants": 50}, {}, [])
+
+    @pytest.mark.parametrize("fault", [Fault(status=503), Fault(status=502), Fault(reset="before")])
+    def test_an_outage_is_waited_out_by_all_projects_in_few_requests(
+        self, server: Wandb, fault: Fault
+    ) -> None:
+        names, left = many(server, 20), Read()
+        server.faults.add(fault, times=16)
+        read(server, left=left, WANDB_PROJECTS=names, deadline=500)
+        assert (len(left.counts), left.report.lost) == (20, [])
+        assert left.report.requests == 20 + 16
+        assert sum(left.waits) > 20
+
+    def test_an_outage_that_stays_is_named_for_every_project(self, server: Wandb) -> None:
+        names = many(server, 20)
+        server.faults.add(Fault(), times=1)  # one is read
+        server.faults.add(Fault(status=503), times=None)
+        left = read(server, WANDB_PROJECTS=names, deadline=60)
+        assert (len(left.counts), len(left.report.lost)) == (1, 19)
+        assert all("answered 503" in lost for lost in left.report.lost)
 
     def test_errors_beside_the_data_are_counted(self, server: Wandb) -> None:
         server.faults.add(answer(1, None, errors=[{"message": "resolver failed"}]))
