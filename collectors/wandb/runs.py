@@ -348,8 +348,7 @@ def _gpu_name(writer: Mapping[str, Json]) -> str | None:
 
 def _duration(value: Json, flaw: str, flaws: list[str]) -> int:
     """Return how long a run computed, in microseconds; 0 where that is not known."""
-    seconds = _number(value, flaw, flaws) or 0
-    return round(seconds * SECOND) if 0 < seconds < MAX_SECONDS else 0
+    return round((_number(value, flaw, flaws, 0, MAX_SECONDS) or 0) * SECOND)
 
 
 def _throughput(summary: Mapping[str, Json], flaws: list[str]) -> Mapping[str, float]:

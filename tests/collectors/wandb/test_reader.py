@@ -200,6 +200,20 @@ class TestProjectsSideBySide:
         assert lost.startswith("acme/closed: ")
         assert text in lost
 
+    def test_answers_that_come_after_their_project_was_lost_are_ignored(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(100))
+        server.add("acme", "bees", rows(1))
+        server.latency = lambda query: 0.3 if query.variables["project"] == "bees" else 0.02
+
+        def refuse(query: Query) -> None:
+            if query.variables["project"] == "ants":
+                server.refused["acme", "ants"] = (403, "permission denied")
+
+        server.drift = refuse
+        left = read(server, WANDB_PROJECTS="acme/ants,acme/bees", FLEETGAUGE_WANDB_PAGE_SIZE="10")
+        assert (left.error, left.counts, len(left.report.lost)) == (None, {"acme/bees": 1}, 1)
+        assert left.report.requests > 3
+
     @pytest.mark.parametrize(("status", "kind"), [(403, ConfigurationError), (500, SourceError)])
     def test_only_where_all_are_refused_it_is_configuration(
         self, server: Wandb, status: int, kind: type[Exception]
