@@ -15,10 +15,11 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
+from collectors.wandb.groups import Json
 from collectors.wandb.settings import WandbSettings
 from collectors.wandb.slices import Failure
 from common.errors import ConfigurationError, SourceError
@@ -40,8 +41,6 @@ _RATE_LIMITED = re.compile(r"rate limit", re.IGNORECASE)
 _UNKNOWN_FIELD = re.compile(
     r"Cannot query field [\"'`]?(\w+)|Unknown argument [\"'`]?\w+[\"'`]? on field [\"'`]?(?:\w+\.)?(\w+)"
 )
-
-Json = Any  # what a JSON document may hold; every use checks what it got
 
 
 class RefusedProjectError(ConfigurationError):

@@ -20,11 +20,11 @@ from typing import NamedTuple
 from collectors.wandb.api import (
     Api,
     FailedRequestError,
-    Json,
     RefusedProjectError,
     Response,
     UnknownFieldsError,
 )
+from collectors.wandb.groups import Json
 from collectors.wandb.runs import TERMINAL, Run, RunReader, State, microseconds
 from collectors.wandb.settings import Project, WandbSettings
 from collectors.wandb.slices import LATEST, Failure, Page, SliceRequest
