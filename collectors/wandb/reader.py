@@ -52,9 +52,7 @@ SYSTEM_METRICS_PAGE = 200  # runs of a page with their system metrics, of 10 kB 
 RECOVERY = 1 / 8  # of a connection, by which an answer raises the limit again after a rate limit
 
 # By project, the second of creation and the offset of each row that could not be served.
-_UNSERVED = TypeAdapter(
-    dict[str, list[tuple[Annotated[int, Field(ge=0, lt=LATEST)], NonNegativeInt]]],
-)
+_UNSERVED = TypeAdapter(dict[str, list[tuple[Annotated[int, Field(ge=0, lt=LATEST)], NonNegativeInt]]])
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ stored times. Where a single second has more runs than a page, they are requeste
 complete only if the pages prove it (`_Crowd`).
 
 Failures stay in their slice. A heavy one halves the rows of the project's pages. A quick one is retried, and
-then the slice is halved. A run that cannot be served ends up alone in its second, and is stepped over.
+then the slice is halved. A run that cannot be served ends up alone in its second, and is stepped over. While
+the server serves nobody, slices stay as they are.
 
 Pure: no network, no clock. `reader` sends the requests; `query` writes them and reads the answers.
 """
