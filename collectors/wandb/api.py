@@ -15,10 +15,11 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
+from collectors.wandb.groups import Json
 from collectors.wandb.settings import WandbSettings
 from collectors.wandb.slices import Failure
 from common.errors import ConfigurationError, SourceError
@@ -34,13 +35,12 @@ from common.net.http import (
 )
 from common.net.retry import Deadline, TransientError
 
-_FAILURES = {429: Failure.RATE_LIMITED, 502: Failure.HEAVY, 504: Failure.HEAVY}
+_FAILURES = dict.fromkeys((408, 502, 503), Failure.UNAVAILABLE)
+_FAILURES |= {429: Failure.RATE_LIMITED, 504: Failure.HEAVY}
 _RATE_LIMITED = re.compile(r"rate limit", re.IGNORECASE)
 _UNKNOWN_FIELD = re.compile(
     r"Cannot query field [\"'`]?(\w+)|Unknown argument [\"'`]?\w+[\"'`]? on field [\"'`]?(?:\w+\.)?(\w+)"
 )
-
-Json = Any  # what a JSON document may hold; every use checks what it got
 
 
 class RefusedProjectError(ConfigurationError):
@@ -108,7 +108,7 @@ class Api:
             failure = _FAILURES.get(error.status, Failure.QUICK)
             raise FailedRequestError(str(error), failure, error.wait) from None
         except TransientError as error:
-            raise FailedRequestError(str(error), wait=error.wait) from None
+            raise FailedRequestError(str(error), Failure.UNAVAILABLE, error.wait) from None
         except RejectedError as error:
             raise _rejection(error) from None
         return self._read(reply)

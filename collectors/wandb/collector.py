@@ -52,7 +52,6 @@ def _stretches(ledger: Ledger, context: Context[WandbSettings]) -> Iterator[list
     try:
         yield from ledger.stretches()
     except Exception as error:
-        log.exception("cannot compute the metrics of %s", ledger.project)
         context.report.lose(str(ledger.project), error)
 
 

@@ -20,11 +20,11 @@ from typing import NamedTuple
 from collectors.wandb.api import (
     Api,
     FailedRequestError,
-    Json,
     RefusedProjectError,
     Response,
     UnknownFieldsError,
 )
+from collectors.wandb.groups import Json
 from collectors.wandb.runs import TERMINAL, Run, RunReader, State, microseconds
 from collectors.wandb.settings import Project, WandbSettings
 from collectors.wandb.slices import LATEST, Failure, Page, SliceRequest
@@ -366,7 +366,7 @@ class Projects:
             self.missing = without(error, self.missing)
             return self._page(entity, after)
         except FailedRequestError as error:
-            self._failures += error.failure is not Failure.RATE_LIMITED
+            self._failures += error.failure in (Failure.HEAVY, Failure.QUICK)
             if self._failures >= COUNT_TRIES:
                 self.missing |= {Extra.RUN_COUNT}
             raise

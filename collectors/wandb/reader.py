@@ -52,9 +52,7 @@ SYSTEM_METRICS_PAGE = 200  # runs of a page with their system metrics, of 10 kB 
 RECOVERY = 1 / 8  # of a connection, by which an answer raises the limit again after a rate limit
 
 # By project, the second of creation and the offset of each row that could not be served.
-_UNSERVED = TypeAdapter(
-    dict[str, list[tuple[Annotated[int, Field(ge=0, lt=LATEST)], NonNegativeInt]]],
-)
+_UNSERVED = TypeAdapter(dict[str, list[tuple[Annotated[int, Field(ge=0, lt=LATEST)], NonNegativeInt]]])
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +65,7 @@ class Listing:
     slices: Slices[Run | None]
     flaws: dict[str, list[str]] = field(default_factory=dict)  # by run
     errors: int = 0  # answers with errors beside the data
-    trouble: Exception | None = None  # what delays it: the last failure, or the rate limit
+    trouble: Exception | None = None  # the last failure, while it lasts
     due: float = 0.0  # when it may be requested again
 
     @cached_property
@@ -207,9 +205,11 @@ class _Pass:
         self._unneeded = unneeded(settings.grouping, system_metrics=system_metrics)
         self._under_way: dict[Future[Response], tuple[Listing, SliceRequest, float]] = {}
         self._ended: list[Result] = []
-        # How many requests may be under way, and when the next may start.
+        # How many requests may be under way, when the next may start, and why not earlier.
         self._allowed = float(reader.connections)
         self._opens = 0.0
+        self._obstacle: Exception | None = None
+        self._outages = 0  # in a row: requests that the server could not take
         size = 1 if is_probe else settings.page_size
         if system_metrics:
             size = min(size, SYSTEM_METRICS_PAGE)
@@ -221,11 +221,14 @@ class _Pass:
             remembered = _UNSERVED.validate_python(context.memory.get(key, {}))
         except ValidationError:  # the memory is a file that may be damaged
             remembered = {}
-        # Stored before anything is read: what is remembered survives a run that fails to read its project.
-        context.memory[key] = self._unserved = remembered
+        unserved = {project: remembered.get(str(project), []) for project in projects}
+        # Stored before anything is read: what is remembered survives a run that fails to read its project,
+        # and is forgotten of projects that are no longer read.
+        self._unserved = {str(project): rows for project, rows in unserved.items() if rows}
+        context.memory[key] = self._unserved
         self._open = deque(
-            Listing(project, Slices(size, settings.max_runs, since, until, remembered.get(str(project), ())))
-            for project in projects
+            Listing(project, Slices(size, settings.max_runs, since, until, rows))
+            for project, rows in unserved.items()
         )
 
     def results(self) -> Iterator[Result]:
@@ -328,12 +331,13 @@ class _Pass:
             self._note_failure(listing, request, error, now - sent)
             return False
         listing.add(request, page)
+        self._outages, self._obstacle = 0, None
         self._allowed = min(reader.connections, self._allowed + RECOVERY)
         # The rate limit is per user, and W&B announces it: waiting for its reset is cheaper than a 429.
         left, reset = requests_left(response.headers), requested_wait(response.headers, 0)
         if left is not None and left <= len(self._under_way) and reset is not None:
             self._opens = max(self._opens, now + reset)
-            listing.trouble = SourceError(f"the rate limit of W&B takes no request for {reset:g} s")
+            self._obstacle = SourceError(f"the rate limit of W&B takes no request for {reset:g} s")
         self._report.progress(f"listing the runs of {listing.project}", len(slices.rows), slices.total)
         return True
 
@@ -348,15 +352,20 @@ class _Pass:
         now, failure = self._deadline.elapsed(), error.failure
         listing.trouble = error
         # A server that gives up after long work fails like any other; the time shows that it was too much.
-        if failure is Failure.QUICK and took >= HEAVY_AFTER:
+        if failure in (Failure.QUICK, Failure.UNAVAILABLE) and took >= HEAVY_AFTER:
             failure = Failure.HEAVY
         delay = error.wait
-        if failure is Failure.RATE_LIMITED:
+        # Of the server and not of a project: all requests wait, and fewer are sent.
+        if failure in (Failure.UNAVAILABLE, Failure.RATE_LIMITED):
             self._allowed = max(1.0, self._allowed / 2)
-            delay = RATE_LIMIT_DELAY if delay is None else delay
+            if failure is Failure.UNAVAILABLE:
+                self._outages += 1
+            if delay is None:
+                delay = RATE_LIMIT_DELAY if failure is Failure.RATE_LIMITED else backoff(self._outages)
         if delay is not None:
             # Jitter, so that a fleet does not come back at one instant.
             self._opens = max(self._opens, now + delay + random.uniform(0, 0.5))  # noqa: S311
+            self._obstacle = error
         else:
             # Slower than for single requests: to find a run that cannot be served takes many failures.
             listing.due = now + backoff(1 + listing.slices.failures // 2)
@@ -377,7 +386,7 @@ class _Pass:
 
     def _timeout(self, listing: Listing) -> FleetgaugeError:
         """Return the error for a listing that was not complete in time."""
-        slices, reason = listing.slices, listing.trouble
+        slices, reason = listing.slices, listing.trouble or self._obstacle
         of = "" if slices.total is None else f" of {slices.total:,}"
         return DeadlineExceededError(
             f"the deadline of {self._deadline.seconds:g} s passed after {len(slices.rows):,}{of} runs; "

@@ -18,11 +18,11 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
-from collectors.wandb.groups import NO_OWNER, Owner, Owners
+from collectors.wandb.groups import NO_OWNER, Json, Owner, Owners
 from collectors.wandb.metrics import THROUGHPUT
 
 SECOND = 1_000_000
@@ -32,12 +32,10 @@ MAX_SECONDS = 10**11  # a larger number is not a duration
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_EMPTY: Mapping[str, Any] = {}
+_EMPTY: Mapping[str, Json] = {}
 # Metadata of a client that saw a GPU, and of one that saw other devices. It leaves out what it did not see.
 _GPU_KEYS = ("gpu", "gpu_count", "gpu_nvidia", "gpu_amd", "apple")
 _OTHER_KEYS = ("cpu_count", "tpu", "trainium")
-
-Json = Any  # a value of a JSON document; every use checks its type
 
 
 class State(StrEnum):
@@ -348,8 +346,7 @@ def _gpu_name(writer: Mapping[str, Json]) -> str | None:
 
 def _duration(value: Json, flaw: str, flaws: list[str]) -> int:
     """Return how long a run computed, in microseconds; 0 where that is not known."""
-    seconds = _number(value, flaw, flaws) or 0
-    return round(seconds * SECOND) if 0 < seconds < MAX_SECONDS else 0
+    return round((_number(value, flaw, flaws, 0, MAX_SECONDS) or 0) * SECOND)
 
 
 def _throughput(summary: Mapping[str, Json], flaws: list[str]) -> Mapping[str, float]:

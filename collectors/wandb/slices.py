@@ -7,7 +7,8 @@ stored times. Where a single second has more runs than a page, they are requeste
 complete only if the pages prove it (`_Crowd`).
 
 Failures stay in their slice. A heavy one halves the rows of the project's pages. A quick one is retried, and
-then the slice is halved. A run that cannot be served ends up alone in its second, and is stepped over.
+then the slice is halved. A run that cannot be served ends up alone in its second, and is stepped over. While
+the server serves nobody, slices stay as they are.
 
 Pure: no network, no clock. `reader` sends the requests; `query` writes them and reads the answers.
 """
@@ -57,6 +58,7 @@ class Failure(Enum):
 
     HEAVY = auto()  # they were too many
     QUICK = auto()  # one of them may be impossible to serve, or it was chance
+    UNAVAILABLE = auto()  # nothing: the server cannot be reached, or serves nobody
     RATE_LIMITED = auto()  # nothing, and it is no failure of this request
 
 
@@ -71,6 +73,7 @@ class _Crowd:
 
     offset: int = 0
     rounds: int = 1
+    begun: int = 0  # the number of the first page of this round
     first: dict[str, int] = field(default_factory=dict)  # by run, the number of the first page that shows it
     last: dict[str, int] = field(default_factory=dict)
     totals: list[int | None] = field(default_factory=list)  # by page
@@ -213,6 +216,9 @@ class Slices(Generic[T]):
         self.failures += 1
         if self.failures >= MAX_FAILURES:
             raise SourceError(f"W&B could not be read: {error} ({self.failures} failures in a row)")
+        # Nothing was learnt about the rows, and parts of the slice would only be more requests.
+        if failure is Failure.UNAVAILABLE:
+            return
         # Fewer rows are the cure for a heavy query.
         if failure is Failure.HEAVY:
             self._successes = 0
@@ -324,18 +330,19 @@ class Slices(Generic[T]):
 
     def _add_to_crowd(self, request: SliceRequest, crowd: _Crowd, page: Page[T], *, is_last: bool) -> None:
         """Add a page of a second; end it where that is complete, or where another round would not help."""
+        is_new = any(crowd.last.get(run, -1) < crowd.begun for run in page.rows)
         for run in page.rows:
             crowd.first.setdefault(run, len(crowd.totals))
             crowd.last[run] = len(crowd.totals)
         crowd.totals.append(page.total)
-        # Rows that are hidden have offsets, too. A page of nothing else still advances.
-        crowd.offset += len(page.rows) or request.rows
+        # Rows that are hidden have offsets, too, so that a page may show what the one before did, or nothing.
+        crowd.offset += len(page.rows) if is_new else request.rows
         # A server that never ends its pages must not be read forever.
         if not is_last and crowd.offset <= self._max_rows:
             return
         is_complete = crowd.is_complete
         if not (is_complete or crowd.unserved or crowd.rounds == MAX_ROUNDS):
-            crowd.offset, crowd.rounds = 0, crowd.rounds + 1
+            crowd.offset, crowd.rounds, crowd.begun = 0, crowd.rounds + 1, len(crowd.totals)
             return
         self._slices.remove(request.slice)
         if not is_complete:

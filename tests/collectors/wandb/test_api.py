@@ -76,7 +76,7 @@ MEANINGS: list[tuple[int | None, object, type[Exception] | Failure, str]] = [
     (None, "[]", Failure.QUICK, "not GraphQL: a JSON list"),
     (429, "", Failure.RATE_LIMITED, "answered 429"),
     (413, "", Failure.HEAVY, "answered 413"),
-    (502, "", Failure.HEAVY, "answered 502"),
+    (502, "", Failure.UNAVAILABLE, "answered 502"),
     (504, "", Failure.HEAVY, "answered 504"),
     (500, "context deadline exceeded", Failure.QUICK, "answered 500"),
     (401, "", RefusedKeyError, "check WANDB_API_KEY and WANDB_BASE_URL"),

@@ -105,10 +105,11 @@ class TestRequests:
         assert (healed.counts, healed.report.dropped) == ({"acme/ants": 600}, {})
         assert healed.memory["unserved:runs"] == {}
 
-    def test_what_is_remembered_survives_a_run_that_fails(self, server: Wandb) -> None:
-        memory = {"unserved:runs": {"acme/ants": [(AT - 9, 0)]}}
+    def test_what_is_remembered_survives_a_run_that_fails_and_not_its_project(self, server: Wandb) -> None:
+        memory = {"acme/ants": [(AT - 9, 0)], "acme/removed": [(AT - 9, 0)]}
         server.refused["acme", "ants"] = (403, "permission denied")
-        assert read(server, memory).memory == memory
+        left = read(server, {"unserved:runs": memory})
+        assert left.memory == {"unserved:runs": {"acme/ants": [(AT - 9, 0)]}}
 
     @pytest.mark.parametrize(
         "memory",
@@ -132,11 +133,12 @@ class TestRequests:
     def test_crowded_second_is_read_by_offset_and_named_if_not_proven(
         self, server: Wandb, hidden: bool, lost: list[str]
     ) -> None:
-        crowd = [row(f"c{index}", started=-2, hidden=hidden and index == 3) for index in range(25)]
+        crowd = [row(f"c{index}", started=-2, hidden=hidden and index % 9 < 8) for index in range(25)]
         server.add("acme", "ants", [*rows(30), *crowd])
         left = read(server, FLEETGAUGE_WANDB_PAGE_SIZE="10")
         [listing] = left.listings
-        assert (len(listing.runs), listing.unseen) == (55 - hidden, int(hidden))
+        assert (len(listing.runs), listing.unseen) == (55 - 23 * hidden, 23 * hidden)
+        assert left.report.requests <= 40  # most of them hidden, or not
         assert any(query.variables["after"] for query in server.requests)
         named = [f"acme/ants, runs created at {second}: not all of them could be listed" for second in lost]
         assert (listing.slices.partial, left.report.lost) == (lost, named)
@@ -198,6 +200,20 @@ class TestProjectsSideBySide:
         [lost] = left.report.lost
         assert lost.startswith("acme/closed: ")
         assert text in lost
+
+    def test_answers_that_come_after_their_project_was_lost_are_ignored(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(100))
+        server.add("acme", "bees", rows(1))
+        server.latency = lambda query: 0.3 if query.variables["project"] == "bees" else 0.02
+
+        def refuse(query: Query) -> None:
+            if query.variables["project"] == "ants":
+                server.refused["acme", "ants"] = (403, "permission denied")
+
+        server.drift = refuse
+        left = read(server, WANDB_PROJECTS="acme/ants,acme/bees", FLEETGAUGE_WANDB_PAGE_SIZE="10")
+        assert (left.error, left.counts, len(left.report.lost)) == (None, {"acme/bees": 1}, 1)
+        assert left.report.requests > 3
 
     @pytest.mark.parametrize(("status", "kind"), [(403, ConfigurationError), (500, SourceError)])
     def test_only_where_all_are_refused_it_is_configuration(
@@ -335,6 +351,25 @@ class TestFailures:
         server.faults.add(Fault(status=504), times=14)
         left = read(server, deadline=500)
         assert (left.counts, left.report.dropped, left.report.lost) == ({"acme/ants": 50}, {}, [])
+
+    @pytest.mark.parametrize("fault", [Fault(status=503), Fault(status=502), Fault(reset="before")])
+    def test_an_outage_is_waited_out_by_all_projects_in_few_requests(
+        self, server: Wandb, fault: Fault
+    ) -> None:
+        names, left = many(server, 20), Read()
+        server.faults.add(fault, times=16)
+        read(server, left=left, WANDB_PROJECTS=names, deadline=500)
+        assert (len(left.counts), left.report.lost) == (20, [])
+        assert left.report.requests == 20 + 16
+        assert sum(left.waits) > 20
+
+    def test_an_outage_that_stays_is_named_for_every_project(self, server: Wandb) -> None:
+        names = many(server, 20)
+        server.faults.add(Fault(), times=1)  # one is read
+        server.faults.add(Fault(status=503), times=None)
+        left = read(server, WANDB_PROJECTS=names, deadline=60)
+        assert (len(left.counts), len(left.report.lost)) == (1, 19)
+        assert all("answered 503" in lost for lost in left.report.lost)
 
     def test_errors_beside_the_data_are_counted(self, server: Wandb) -> None:
         server.faults.add(answer(1, None, errors=[{"message": "resolver failed"}]))

@@ -86,8 +86,8 @@ class TestDurations:
         [
             *((computed, None, computed) for computed in (90, 1.5, 0.5)),
             *(("90", None, 90), (" 1.5e1 ", None, 15), (90, 1800, 90)),
-            *((computed, None, 3600) for computed in (0, -4, None, "-4", 1e300)),
-            *((computed, runtime, 90) for computed in (0, None, -4) for runtime in (90, "90", {"last": 90})),
+            *((computed, None, 3600) for computed in (0, None, "0")),
+            *((computed, runtime, 90) for computed in (0, None) for runtime in (90, "90", {"last": 90})),
         ],
     )
     def test_compute_seconds_precede_the_runtime_and_both_the_times(
@@ -97,8 +97,8 @@ class TestDurations:
         assert run.duration == seconds * SECOND
         assert run.worked_from == run.seen - seconds * SECOND
 
-    @pytest.mark.parametrize("computed", [True, "", "soon", "NaN", "inf", [90], {}, "9" * 500])
-    def test_compute_seconds_that_are_no_number_are_dropped_and_counted(self, computed: Any) -> None:
+    @pytest.mark.parametrize("computed", [True, "", "soon", "inf", [90], {}, "9" * 500, -4, 1e300])
+    def test_compute_seconds_that_are_no_duration_are_dropped_and_counted(self, computed: Any) -> None:
         run, flaws = read(computeSeconds=computed)
         assert run is not None
         assert (run.duration, flaws) == (3600 * SECOND, ["bad_compute_seconds"])
