@@ -361,7 +361,9 @@ def _profile(rows: Sequence[TimelineRow]) -> SessionProfile:
 
 
 def _log_plots(wandb: Any, run: Any, rows: Sequence[TimelineRow]) -> None:
-    """Log line plots of the series that have a value; a gap is NaN."""
+    """Log line plots of the series that have a value; a gap is NaN. Nothing where `wandb.plot` is absent."""
+    if not hasattr(wandb, "plot"):
+        return
     elapsed = [row["elapsed_seconds"] for row in rows]
     plots = (
         ("timeline", "Timeline", ("allocated_bytes", "reserved_bytes", "device_used_bytes")),

@@ -17,6 +17,7 @@ from yamllint.config import YamlLintConfig  # type: ignore[import-untyped]
 from common import registry
 from common.cli.arguments import parser
 from common.cli.supervise import AT_ONCE, GRACE
+from common.options import Mode
 from common.run.run import REPORT_TIMEOUT
 from fleetgauge import __version__
 from support.cron import interval
@@ -207,7 +208,7 @@ def test_command_line_accepts_the_arguments_of_every_pod(name: str) -> None:
         if "command" not in container(template):
             options = parser().parse_args(container(template)["args"])
             assert set(options.names) <= set(registry.names())
-            assert options.check if key.startswith("Test/") else options.push
+            assert options.mode is (Mode.CHECK if key.startswith("Test/") else Mode.PUSH)
 
 
 @examples

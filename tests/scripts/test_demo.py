@@ -95,7 +95,7 @@ def test_every_series_is_listed_and_every_metric_has_a_value(whole: tuple[str, P
 def test_the_page_of_the_demo_shows_a_week_of_wandb(whole: tuple[str, Path]) -> None:
     text, folder = whole
     assert f"wandb --since 7d --html {folder / 'demo.html'}" in text
-    assert "every 15 min" in (folder / "demo.html").read_text()
+    assert ", every 15m" in (folder / "demo.html").read_text()
 
 
 def test_a_point_that_nobody_sent_and_one_that_is_missing_are_noticed(

@@ -117,6 +117,12 @@ def test_a_real_session_is_exported_as_the_tracker_does(
     assert {call[0] for call in ours} - {call[0] for call in theirs} == {"define_metric"}
 
 
+def test_module_without_plots_gets_everything_else(wandb: ModuleType, calls: Calls) -> None:
+    del wandb.plot
+    theirs, ours = both(calls, session_summary=SESSION, events=EVENTS)
+    assert comparable(theirs) == comparable(ours)
+
+
 PATHS = ("output_path", "telemetry_sink_dir", "oom_dump_path", "attribution_bundle_dir")
 ALL = {"log_artifacts": True, "log_attribution": True}
 WORDS = {"backend": "cuda", "collector_last_error": "e", "session_status": "running", "peak_memory": True}
