@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from math import hypot
 from sys import float_info
 from typing import Any, NamedTuple
 
@@ -62,7 +63,8 @@ class XennaGrammar(Grammar[Statistics]):
         self._points = points
         self._settings = context.settings
         self._now = context.now
-        self._blocks: dict[tuple[object, ...], Block] = {}  # by writer, tags, and keys or series
+        # By writer and series; by writer, tags and keys where a record that has those is usable completely.
+        self._blocks: dict[tuple[object, ...], Block] = {}
         self._shared = LastValues(context.settings.width)
 
     def parse(self, value: Json, path: str) -> tuple[Envelope, Statistics] | None:
@@ -76,12 +78,12 @@ class XennaGrammar(Grammar[Statistics]):
             known = envelope(value, NAME)
             if known is None:
                 return None
-            tags, number, status = _tags(kind, known.rank, run_hash), value.get("pipeline"), None
+            number, status = value.get("pipeline"), None
             if known.event is Event.END:
                 status = "ok" if value.get("status") == "ok" else "error"
-            pipeline = (f"pipeline:{number}",) if type(number) is int and number > 1 else ()
-            metrics = found if isinstance(found, dict) else {}
-            return known, Statistics(tags, (*pipeline, *tags), metrics, status)
+            run_tags = _tags(kind, known.rank, run_hash)
+            tags = (f"pipeline:{number}", *run_tags) if type(number) is int and number > 1 else run_tags
+            return known, Statistics(run_tags, tags, found if isinstance(found, dict) else {}, status)
         if isinstance(found, dict) and "timestamp" in value:
             run, tags = f"plain:{unit(path)}:{kind}:{run_hash}", _tags(kind, "", run_hash)
             return Envelope(run, None, timestamp(value)), Statistics(tags, tags, found)
@@ -94,23 +96,24 @@ class XennaGrammar(Grammar[Statistics]):
         """
         if new and body.status:
             self._points.count(metrics.ENDED, (f"status:{body.status}",), None, int(envelope.timestamp))
-        values = body.metrics.values()
-        name = (envelope.writer, body.tags, *body.metrics)
+        writer, values = envelope.writer, body.metrics.values()
+        name = (writer, body.tags, *body.metrics)
         block = self._blocks.get(name)
-        if block and _NUMBERS.issuperset(map(type, values)):  # as a record before it, which was checked
-            with suppress(OverflowError):
+        with suppress(OverflowError):  # an integer that no float represents
+            # The norm of finite numbers that are not huge is finite, and that of NaN is not.
+            if block and _NUMBERS.issuperset(map(type, values)) and hypot(*values) <= _LARGEST:
                 block.add(envelope.timestamp, values)
                 return bool(body.status)
         own, shared = self._split(body, problems)
         if own:
-            block = self._blocks.get((envelope.writer, *own))
+            block = self._blocks.get((writer, *own))
             if block is None:
-                block = self._blocks[envelope.writer, *own] = self._points.block([*own], envelope.writer)
+                block = self._blocks[writer, *own] = self._points.block([*own], writer)
             block.add(envelope.timestamp, own.values())
             if len(own) == len(values):
                 self._blocks[name] = block
         if new:
-            self._shared.add(" ".join((envelope.writer, *body.tags)), envelope.timestamp, shared)
+            self._shared.add(" ".join((writer, *body.tags)), envelope.timestamp, shared)
         return bool(shared or body.status)
 
     def _split(

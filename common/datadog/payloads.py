@@ -89,8 +89,8 @@ def encode(every: Sequence[Series], common_tags: tuple[str, ...], encoding: Enco
             document["unit"] = metric.unit
         if host is not None:
             document["resources"] = [{"type": "host", "name": host}]
-        documents.append(document)
-    raw = orjson.dumps({"series": documents})
+        documents.append(orjson.dumps(document))  # one by one: the objects of all would leave the CPU's cache
+    raw = b'{"series":[%b]}' % b",".join(documents)
     if len(raw) > RAW_LIMIT:
         return None
     body = encoding.compress(raw)

@@ -241,10 +241,7 @@ class _Reading(Generic[S, B]):
             if number and not ours[pattern]:
                 why = f"all {number} records there are of another kind than {kind.name}; {check_paths}"
                 report.lose(shown(pattern), why, "other_kind")
-        for series, not_finite in points.gauges(window.since):
-            if not_finite:
-                report.drop("not_finite", not_finite, series.metric.name)
-            yield series
+        yield from points.gauges()
         sums = [*grammar.sums(), *points.counts()]
         complete = (report.lost_by_reason - losses_before).keys() <= {"late"}
         if window.is_live or complete:

@@ -102,6 +102,30 @@ def test_an_invalid_value_leaves_out_only_itself(
     assert folder.ran[-1].report.dropped == {reason: 2 * number for reason, number in dropped.items()}
 
 
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ((True, "7"), "not_a_number"),
+        ((float("nan"), float("nan")), "not_finite"),
+        ((float("inf"), -float("inf")), "not_finite"),
+        ((10**400, -(10**400)), "not_finite"),
+    ],
+)
+def test_values_are_checked_also_where_the_keys_are_known(
+    folder: Folder, bad: tuple[object, object], reason: str
+) -> None:
+    records = (
+        xenna(number, 100 - number, {"progress": number, "num_outputs": first, "tasks_failed": second})
+        for number, (first, second) in enumerate([(1e308, 1.7e308), bad, (1, 2)])
+    )
+    folder.write(*records)
+    points = folder.points_at()
+    assert named(points, "pipeline.progress") == {(RUN, 100): 0, (RUN, 99): 1, (RUN, 98): 2}
+    assert named(points, "pipeline.num_outputs") == {(RUN, 100): 1e308, (RUN, 98): 1}
+    assert named(points, "pipeline.tasks_failed") == {(RUN, 100): 1.7e308, (RUN, 98): 2}
+    assert folder.ran[-1].report.dropped == {reason: 2}
+
+
 def test_a_run_that_ended_is_a_count_at_its_own_second(folder: Folder) -> None:
     ended: dict[str, Any] = {"event": "end", "metrics": {}}
     folder.write(xenna(1, 300.5, {"progress": 100.0}, event="end", status="ok"))
