@@ -1,10 +1,9 @@
 """A year of 15-minute ticks over 100,000 W&B runs, with usage by 120 groups, costs little and grows linearly.
 
 The points are made as a backfill makes them and go through the table that checks and joins series; sending
-them is the matter of `delivery.py`, whose floor is measured in the same run. The smaller size is sent as
-well, to an intake in this process that refuses a payload over any of its limits. Each size is a process of
-its own. Twice the runs over twice the time must cost no more than about twice as much. The runs come through
-the collector's own reader, as W&B would send them.
+them is the matter of `delivery.py`, whose floor is measured in the same run. Each size is a process of its
+own. Twice the runs over twice the time must cost no more than about twice as much. The runs come through the
+collector's own reader, as W&B would send them.
 """
 
 from __future__ import annotations
@@ -30,17 +29,12 @@ from collectors.wandb.ledger import Ledger  # noqa: E402
 from collectors.wandb.metrics import THROUGHPUT  # noqa: E402
 from collectors.wandb.runs import Run, RunReader  # noqa: E402
 from collectors.wandb.settings import Project, WandbSettings  # noqa: E402
-from common.config.sources import Configuration, ConfigurationFile, load  # noqa: E402
-from common.datadog.client import DatadogClient  # noqa: E402
-from common.datadog.intake import DatadogSink  # noqa: E402
+from common.config.sources import ConfigurationFile, load  # noqa: E402
 from common.datadog.payloads import Encoding  # noqa: E402
 from common.datadog.series import SeriesTable  # noqa: E402
-from common.net.retry import Deadline  # noqa: E402
 from common.times import iso  # noqa: E402
 from common.window import Window  # noqa: E402
-from support.servers.datadog import Intake  # noqa: E402
 
-KEY = "benchmark-key"
 RUNS, DAYS = 100_000, 365
 STEP, DAY = 900, 86_400
 SHARES = (4, 2, 1)
@@ -62,7 +56,7 @@ class Size(NamedTuple):
 def settings(usage: bool) -> WandbSettings:
     """Return settings with prices for two of the three types."""
     environ = {
-        "WANDB_API_KEY": KEY,
+        "WANDB_API_KEY": "benchmark-key",
         "WANDB_PROJECTS": "acme/ants",
         "FLEETGAUGE_WANDB_USAGE": str(usage),
         "FLEETGAUGE_WANDB_GPU_PRICES": "h100=2.49,a100=1.79",
@@ -94,25 +88,13 @@ def fleet(count: int, span: Window, options: WandbSettings) -> Iterator[Run]:
             yield run
 
 
-def child(runs: int, days: int, now: int, url: str, usage: bool) -> None:
-    """Make the points of one size, and feed them to the table; where there is a URL, send them."""
+def child(runs: int, days: int, now: int, usage: bool) -> None:
+    """Make the points of one size, and feed them to the table."""
     gc.set_threshold(100_000)  # as the service's children do
     until = now // STEP * STEP
     span = Window(until - days * DAY, until, STEP)
     options = settings(usage)
     ledger = Ledger(Project("acme", "ants"), [*fleet(runs, span, options)], span.ticks, options)
-    if url:
-        found = Configuration({"DD_ENV": "bench", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": url}, None)
-        client = DatadogClient(found.datadog(), found.core, Deadline(3600))
-        sink = DatadogSink(client, found.core, since=span.since)
-        for stretch in ledger.stretches():
-            for each in stretch:
-                sink.add(each)
-            sink.flush()
-        if sink.dropped:
-            raise SystemExit(f"dropped: {dict(sink.dropped)}")
-        print(json.dumps(Size(0, sink.points_sent, 0, 0)))
-        return
     table = SeriesTable(("env:bench", "service:fleetgauge"), 10**9, span.since, span.until, many_ticks=True)
     points, names = 0, set()
     began = time.process_time()
@@ -134,16 +116,9 @@ def _peak_mb() -> float:
     return int(line.split()[1]) / 1024
 
 
-class _Everything(set[str]):
-    """Historical ingestion is on for every name."""
-
-    def __contains__(self, _: object) -> bool:
-        return True
-
-
-def measure(runs: int, days: int, url: str = "", *, usage: bool = True) -> Size:
+def measure(runs: int, days: int, *, usage: bool = True) -> Size:
     """One size, in a process of its own."""
-    arguments = (runs, days, int(time.time()), url, usage)
+    arguments = (runs, days, int(time.time()), usage)
     command = python(f"from benchmarks.backfill import child; child{arguments!r}")
     ran = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     size = Size(*json.loads(ran.stdout))
@@ -168,15 +143,8 @@ def main(argv: Sequence[str]) -> int:
     print("".join(f"{column:>{13 if column == 'points' else 11}}" for column in columns))
     sizes = [measure(runs // share, days // share) for share in SHARES]
     plain = measure(runs, days, usage=False)
-    with Intake(KEY) as intake:
-        intake.historical = _Everything()
-        sent = measure(runs // 50, days // 4 if tiny else 7, intake.url)
-        payloads = len(intake.requests)
-        arrived = len(intake.points)
     cheapest = floor(2_000 if tiny else 100_000)
-    print(
-        f"the floor of delivery.py: {cheapest:.2f} µs a point; {sent.points:,} points in {payloads} payloads"
-    )
+    print(f"the floor of delivery.py: {cheapest:.2f} µs a point")
     of_point = 1e6 * sizes[-1].made / sizes[-1].points
     return judge(
         [
@@ -184,7 +152,6 @@ def main(argv: Sequence[str]) -> int:
             Claim("the same without usage", 1e6 * plain.made / plain.points / cheapest, 6.5),
             Claim("peak MB of the largest", sizes[-1].peak_mb, 165),
             Claim("CPU, from each size to its double", max(b.made / a.made for a, b in pairwise(sizes)), 2.5),
-            Claim("points that did not arrive", sent.points - arrived, 0),
         ]
     )
 

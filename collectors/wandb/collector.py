@@ -20,7 +20,7 @@ from collectors.wandb.query import CollidingProjectError, Extra, active_since, t
 from collectors.wandb.reader import Listing, Reader
 from collectors.wandb.runs import Run
 from collectors.wandb.settings import Project, WandbSettings
-from collectors.wandb.utilization import active_runs, load_observations, observe, save_observations
+from collectors.wandb.utilization import MEMORY_KEY, active_runs, load_observations, observe
 from common.collector import Collector, Context
 from common.errors import FleetgaugeError
 from common.metric import Metric, Series
@@ -72,7 +72,7 @@ def _read(context: Context[WandbSettings]) -> list[Ledger]:
     Stored before anything is sent: what was observed remains true where Datadog refuses the points.
     """
     settings, window = context.settings, context.window
-    ticks, at, max_gap = window.ticks, window.ticks[-1], 2 * window.step
+    ticks, at = window.ticks, window.ticks[-1]
     reader = Reader(context)
     # A backfill ends in the past: runs created after its last tick cannot count in it.
     created_before = None if window.is_live else ticks[-1] + 1
@@ -81,11 +81,11 @@ def _read(context: Context[WandbSettings]) -> list[Ledger]:
         log.warning("%s", unmatched)
     runs = {listing.project: listing.runs for listing in listings}
     if window.is_live:
-        stored = load_observations(context.memory)
+        stored = load_observations(context.memory, at, 2 * window.step)
         if settings.utilization:
             for project, active in _read_active(reader, runs, context).items():
-                runs[project] = observe(project, runs[project], active, at, max_gap, settings, stored)
-        save_observations(context.memory, stored, at, max_gap)
+                runs[project] = observe(project, runs[project], active, at, settings, stored)
+        context.memory[MEMORY_KEY] = stored
     return [
         Ledger(each.project, runs[each.project], ticks, settings, window.is_live, each.unseen)
         for each in listings

@@ -27,7 +27,6 @@ DEFAULT = "default"  # the price of all types that have none
 DOLLAR = 1_000_000  # prices are integers, in millionths of a dollar, so that their sums are exact
 MAX_PRICE = 1_000_000  # dollars
 
-_GIVEN = ("user", "gpu_type", "kind")  # the parts that are read whatever the grouping
 _TAG_PREFIX = "tag:"
 _RESERVED = frozenset({*FIXED, "entity", "project", "run", "run_id", "env", "service", "host"})
 
@@ -72,19 +71,17 @@ class Owners:
         hash_key: str | None = None,
     ) -> None:
         self._tags = tag_keys(group_by)
-        self._more = [by for by in group_by if by not in _GIVEN]
-        self._keys = (*_GIVEN, *tag_keys(self._more))
+        # An idle run has a user, and a price by its type, whatever the grouping.
+        self._parts = tuple(dict.fromkeys(("user", "gpu_type", *group_by)))
+        self._keys = tag_keys(self._parts)
         self._prices = prices or {}
         self._hash_key = hash_key
         self._cache: dict[tuple[str | None, ...], Owner] = {}
 
     def read(self, node: Mapping[str, Json], gpu: str | None, kind: str) -> Owner:
         """Return the owner of a run, whose GPU name and kind are read elsewhere."""
-        user = node.get("user")
-        username = _text(user.get("username")) if isinstance(user, dict) else None
-        raw: tuple[str | None, ...] = (username, gpu, kind)
-        if self._more:
-            raw += tuple(_part(node, by) for by in self._more)
+        given = {"gpu_type": gpu, "kind": kind}
+        raw = tuple([given[by] if by in given else _part(node, by) for by in self._parts])
         owner = self._cache.get(raw)
         if owner is None:
             values = {key: self._value(key, text) for key, text in zip(self._keys, raw, strict=True)}
@@ -189,7 +186,8 @@ def _without_size(gpu: str) -> str:
 def _part(node: Mapping[str, Json], by: str) -> str | None:
     """Return one part of a group as a run has it: a field, or its first tag with a prefix, without that."""
     if by in FIXED:
-        return _text(node.get("jobType" if by == "job_type" else by))
+        value = node.get("jobType" if by == "job_type" else by)
+        return _text(value.get("username") if isinstance(value, dict) else value)
     prefix, tags = by.removeprefix(_TAG_PREFIX), node.get("tags")
     texts = map(_text, tags if isinstance(tags, list) else ())
     return next((tag.removeprefix(prefix) for tag in texts if tag and tag.startswith(prefix)), None)

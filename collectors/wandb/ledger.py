@@ -24,7 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, compress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from collectors.wandb import metrics as m
 from collectors.wandb.groups import DOLLAR, OTHER, tag_keys
@@ -90,6 +90,8 @@ _MEASURED_STATES = frozenset({State.FINISHED, State.CRASHED})
 
 Group = tuple[str, ...]
 Line = tuple[str, str]
+Mask = Sequence[bool]
+Values = Sequence[Any]  # Any: numbers, and anything where the mask is false
 Account = defaultdict[str, list[int]]  # by sum, the change at each tick
 
 
@@ -118,12 +120,12 @@ class Ledger:
         stretches = [self.ticks[first : first + size] for first in range(0, len(self.ticks), size)]
         # A run counts from its start to its end, and for the window afterwards.
         runs: list[list[Run]] = [[] for _ in stretches]
-        for run in self.runs if len(stretches) > 1 else ():
+        for run in self.runs:
             first = (min(run.start, run.seen) // SECOND - self.ticks[0]) // duration
             last = (max(run.start, run.seen) // SECOND + after - self.ticks[0]) // duration
             for number in range(max(0, first), min(len(runs), last + 1)):
                 runs[number].append(run)
-        for ticks, counted in zip(stretches, runs if len(stretches) > 1 else [self.runs], strict=False):
+        for ticks, counted in zip(stretches, runs, strict=True):
             yield [*_Stretch(self, ticks, counted).series()]
 
 
@@ -227,11 +229,14 @@ class _Stretch:
         terms = zip(self._times, slopes, offsets, strict=True)
         return [at * SECOND * slope + offset for at, slope, offset in terms]
 
-    def _known(self, metric: Metric, values: Sequence[float | None], **tags: str) -> Iterator[Series]:
+    def _known(self, metric: Metric, values: Values, mask: Mask = (), **tags: str) -> Iterator[Series]:
         """Yield a series of the ticks at which there is a value, if any: absent is not 0."""
-        known = [(at, value) for at, value in zip(self._times, values, strict=True) if value is not None]
-        if known:
-            yield metric.series([at for at, _ in known], [value for _, value in known], **self._tags, **tags)
+        mask = mask or [value is not None for value in values]
+        if all(mask):
+            yield metric.series(self._times, values, **self._tags, **tags)
+        elif any(mask):
+            known = [*compress(values, mask)]
+            yield metric.series([*compress(self._times, mask)], known, **self._tags, **tags)
 
     def _percentiles(self) -> Iterator[Series]:
         """Yield percentiles of durations by nearest rank: the ceil(share x n / 100)-th smallest of n."""
@@ -290,12 +295,12 @@ class _Stretch:
 
         def group_tags(run: Run) -> dict[str, str]:
             group = run.owner.group
-            return self._group_tags(group if groups[group].mask[-1] else (OTHER,) * len(group))
+            return self._tags | self._group_tags(group if groups[group].mask[-1] else (OTHER,) * len(group))
 
         yield from observed_series(active, at, self._tags, group_tags, self._settings)
 
     def _group_tags(self, group: Group) -> dict[str, str]:
-        return {**self._tags, **dict(zip(self._group_keys, group, strict=True))}
+        return dict(zip(self._group_keys, group, strict=True))
 
     # Usage by group.
 
@@ -342,24 +347,19 @@ class _Stretch:
         """Yield the series of a group, each at the ticks at which it is shown."""
         tags, has_prices, sums = self._group_tags(group), bool(self._settings.gpu_prices), usage.sums
 
-        def series(metric: Metric, values: Sequence[float], mask: list[bool]) -> Iterator[Series]:
-            if all(mask):
-                yield metric.series(self._times, values, **tags)
-            elif any(mask):
-                yield metric.series([*compress(self._times, mask)], [*compress(values, mask)], **tags)
-
         for metric, _ in _USAGE_COUNTS:
-            yield from series(metric, sums[metric.name], usage.mask)
+            yield from self._known(metric, sums[metric.name], usage.mask, **tags)
         for _, metric, unpriced_metric, cost_metric, divisor in _USAGE_LINES:
             total, unpriced = sums[metric.name], sums[_unpriced(metric)]
-            yield from series(metric, _divided(total, divisor), usage.mask)
+            yield from self._known(metric, _divided(total, divisor), usage.mask, **tags)
             if has_prices:
                 if unpriced_metric is not None:
-                    yield from series(unpriced_metric, _divided(unpriced, divisor), usage.mask)
+                    yield from self._known(unpriced_metric, _divided(unpriced, divisor), usage.mask, **tags)
                 # The cost of GPUs that all lack a price is unknown, and not 0.
                 pairs = zip(total, unpriced, usage.mask, strict=True)
                 known = [shown and (not part or part != every) for every, part, shown in pairs]
-                yield from series(cost_metric, _divided(sums[cost_metric.name], divisor * DOLLAR), known)
+                costs = _divided(sums[cost_metric.name], divisor * DOLLAR)
+                yield from self._known(cost_metric, costs, known, **tags)
 
 
 def _add(account: Account, names: Iterable[str], first: int, after: int, amount: int = 1) -> None:

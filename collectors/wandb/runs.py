@@ -1,9 +1,8 @@
 """Parse one run as W&B returns it into a typed record.
 
-Handles every form that a field may have; knows no clock and no window. A value that cannot be read is dropped
-and counted: a timestamp costs its run, a summary value itself. Numbers may be written as text. Times are
-integers, in microseconds, so that their sums are exact. `query` selects the fields, `groups` reads the owner,
-`ledger` counts the runs.
+Knows no clock and no window. A value that cannot be read is dropped and counted: a timestamp costs its run, a
+summary value itself. Numbers may be written as text. Times are integers, in microseconds, so that their sums
+are exact. `query` selects the fields, `groups` reads the owner, `ledger` counts the runs.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import fnmatch
 import json
 import math
 import re
-from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -130,19 +128,20 @@ class RunReader:
         prefix = re.escape(re.split(r"[*?\[]", push_to_main)[0])
         self._target = re.compile(prefix + r"(?:(main)|pr\d+)\.[^.]+\.(.+)\.[^.]+").fullmatch
         self._gpu_count_key = gpu_count_key
+        # A nested value is selected by its top-level key.
+        self._selected_keys = [] if gpu_count_key is None else [gpu_count_key, gpu_count_key.split(".")[0]]
         self._assumed_gpus = assumed_gpus
         self._owners = owners or Owners()
 
     @property
     def summary_keys(self) -> list[str]:
-        """The summary keys to select, with their parents: a nested summary has only those."""
-        keys = [*THROUGHPUT, *([self._gpu_count_key] if self._gpu_count_key else [])]
-        return [*_with_parents(keys), "_wandb"]
+        """Return the summary keys to select."""
+        return [*THROUGHPUT, *self._selected_keys, "_wandb"]
 
     @property
     def config_keys(self) -> list[str]:
         """Return the config keys to select: `_wandb` has the metadata of the clients that wrote the run."""
-        return ["_wandb", *_with_parents([self._gpu_count_key] if self._gpu_count_key else [])]
+        return ["_wandb", *self._selected_keys]
 
     def read(self, node: Mapping[str, Json], flaws: list[str]) -> Run | None:
         """Return the run of one row, or None; `flaws` gains a reason for each value that was dropped.
@@ -169,10 +168,9 @@ class RunReader:
         if not (ended and computed):
             # Whether the server updates its figure while a run lasts is not documented: take the larger.
             computed = max(computed, _duration(find(summary, "_wandb.runtime"), "bad_summary_value", flaws))
-        row = _EMPTY
-        if "systemMetrics" in node:
-            row = _document(node["systemMetrics"], "bad_system_metrics", flaws)
-        gpus, gpu = self._gpus(node, summary, row, flaws)
+        row = _document(node.get("systemMetrics"), "bad_system_metrics", flaws)
+        figures = read_figures(row, flaws)
+        gpus, gpu = self._gpus(node, summary, figures, flaws)
         is_assumed = gpus is None
         gpus = self._assumed_gpus if gpus is None else gpus
         # A resumed run has its first start, and its pauses are not work: the time computed, counted back from
@@ -185,7 +183,10 @@ class RunReader:
         name = str(node.get("name") or node["id"])
         sweep = str(node["sweepName"]) if node.get("sweepName") else None
         throughput = _throughput(summary, flaws) if kind is RunKind.PUSH_TO_MAIN else _EMPTY
-        reported = read_system_metrics(row, gpus, flaws) if "systemMetrics" in node else None
+        reported = None
+        if "systemMetrics" in node:
+            timestamp = _number(row.get("_timestamp"), "bad_system_metrics", flaws, 0)
+            reported = sum_figures(figures, gpus, timestamp)
         return Run(  # by position, which is faster
             *(str(node["id"]), state, kind, start, seen, worked_from),
             *(duration if ended and duration >= 0 else None, gpus, is_assumed, sweep, target, throughput),
@@ -202,38 +203,32 @@ class RunReader:
         return RunKind.OTHER, None
 
     def _gpus(
-        self, node: Mapping[str, Json], summary: Mapping[str, Json], row: Mapping[str, Json], flaws: list[str]
+        self, node: Mapping[str, Json], summary: Mapping[str, Json], figures: Figures, flaws: list[str]
     ) -> tuple[int | None, str | None]:
         """Return the number of GPUs by the first source that has it, None if unknown; and their name.
 
         Where the sources have 0 and GPUs report nevertheless, these are counted.
         """
         config = _document(node.get("config"), "bad_config", flaws)
-        internal = _unwrapped(config.get("_wandb"), "value")
-        metadata = internal.get("e") if isinstance(internal, dict) else None
-        writers: list[dict[str, Json]] = []  # the clients that wrote the run
-        if isinstance(metadata, dict):
-            writers = [each for each in metadata.values() if isinstance(each, dict)]
+        config = {key: _unwrapped(value, "value") for key, value in config.items()}
+        metadata = find(config, "_wandb.e")
+        clients = metadata.values() if isinstance(metadata, dict) else ()
+        writers: list[dict[str, Json]] = [each for each in clients if isinstance(each, dict)]
         # Of a resumed run, the client that saw most GPUs: clients of one run share their GPUs.
-        writer = writers[0] if writers else {}
-        if len(writers) > 1:
-            writer = max(writers, key=lambda each: number(each.get("gpu_count")) or 0)
+        writer = max(writers, key=lambda each: _count(each.get("gpu_count"), []) or 0, default=_EMPTY)
         gpu = _gpu_name(writer)
         # The user's own key first: W&B's metadata counts the GPUs of one node only.
-        if self._gpu_count_key is not None:
-            config = {key: _unwrapped(value, "value") for key, value in config.items()}
-            for values in (config, summary):
-                if (count := _count(find(values, self._gpu_count_key), flaws)) is not None:
-                    return count, gpu
+        for values in (config, summary) if self._gpu_count_key else ():
+            if (count := _count(find(values, self._gpu_count_key or ""), flaws)) is not None:
+                return count, gpu
         known = _count(writer.get("gpu_count"), flaws)
-        information = node.get("runInfo")
-        if known is None and isinstance(information, dict):
-            known = _count(information.get("gpuCount"), flaws)
+        if known is None:
+            known = _count(find(node, "runInfo.gpuCount"), flaws)
         # Metadata leaves out what a client did not see. A client that lists CPUs and no GPU ran without one;
         # a run without any metadata is unknown.
         if known is None and not any(writer.get(key) for writer in writers for key in _GPU_KEYS):
             known = 0 if any(key in writer for writer in writers for key in _OTHER_KEYS) else None
-        return _gpus_in_row(row) if known == 0 else known, gpu
+        return len(figures.devices) if known == 0 else known, gpu
 
 
 def microseconds(text: Json) -> int:
@@ -249,35 +244,14 @@ def microseconds(text: Json) -> int:
     return (time - _EPOCH) // _MICROSECOND
 
 
-def number(value: Json) -> int | float | None:
-    """Return a finite number, also one that is written as text; None for anything else."""
-    try:
-        found = float(value) if isinstance(value, str) else value
-        # By `type`, as a bool is an int.
-        return found if type(found) in (int, float) and math.isfinite(found) else None
-    except (ValueError, OverflowError):  # an int may be too large for a float
-        return None
-
-
 def find(values: Mapping[str, Json], key: str) -> Json:
-    """Return the value of a key that is flat (`a/b`), or nested at its slashes or dots; None where absent.
-
-    A summary or config may have either form.
-    """
+    """Return the value of a key, which may be nested at its dots; None where absent."""
     if key in values:
         return values[key]
-    for separator in "/.":
-        value: Json = values
-        for part in key.split(separator):
-            value = value.get(part) if isinstance(value, dict) else None
-        if value is not None:
-            return value
-    return None
-
-
-def _with_parents(keys: list[str]) -> list[str]:
-    """Return the keys, and the first part of each: a nested value is selected by its top-level key."""
-    return list(dict.fromkeys([*keys, *(re.split("[/.]", key)[0] for key in keys)]))
+    value: Json = values
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def _document(text: Json, flaw: str, flaws: list[str]) -> Mapping[str, Json]:
@@ -288,14 +262,13 @@ def _document(text: Json, flaw: str, flaws: list[str]) -> Mapping[str, Json]:
     """
     if text is None or text == "":
         return _EMPTY
-    document: Json = text
-    if isinstance(text, str):
-        try:
-            document = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            # orjson is strict; the standard library is slower and only tried after it.
-            with suppress(ValueError, RecursionError):
-                document = json.loads(text)  # accepts NaN and Infinity, which W&B's own client writes
+    document: Json = None
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        # orjson is strict; the standard library is slower and only tried after it.
+        with suppress(TypeError, ValueError, RecursionError):
+            document = json.loads(text)  # accepts NaN and Infinity, which W&B's own client writes
     if isinstance(document, dict):
         return document
     flaws.append(flaw)
@@ -313,15 +286,19 @@ def _unwrapped(value: Json, key: str) -> Json:
 def _number(
     value: Json, flaw: str, flaws: list[str], least: float = -math.inf, most: float = math.inf
 ) -> float | None:
-    """Return a number that may be absent or wrapped; None where it is, or is flawed or out of bounds."""
+    """Return a finite number, also one that is wrapped or written as text; None where it is absent.
+
+    One that is none, or out of bounds, is None too, and a flaw.
+    """
+    value = _unwrapped(value, "last")
     if value is None:
         return None
-    value = _unwrapped(value, "last")
-    found = number(value)
-    if found is not None and least <= found <= most:
-        return found
-    if value is not None:
-        flaws.append(flaw)
+    with suppress(ValueError, OverflowError):  # an int may be too large for a float
+        found = float(value) if isinstance(value, str) else value
+        # By `type`, as a bool is an int.
+        if type(found) in (int, float) and math.isfinite(found) and least <= found <= most:
+            return found
+    flaws.append(flaw)
     return None
 
 
@@ -337,10 +314,9 @@ def _count(value: Json, flaws: list[str]) -> int | None:
 def _gpu_name(writer: Mapping[str, Json]) -> str | None:
     """Return the name that the driver gives to its first GPU."""
     name = writer.get("gpu")
-    if not name:
-        devices = writer.get("gpu_nvidia") or writer.get("gpu_amd")
-        first = devices[0] if isinstance(devices, list) and devices else None
-        name = (first.get("name") or first.get("series")) if isinstance(first, dict) else None
+    with suppress(LookupError, TypeError, AttributeError):
+        first = (writer.get("gpu_nvidia") or writer["gpu_amd"])[0]
+        name = name or first.get("name") or first["series"]  # of AMD's, some clients write only this
     return name if isinstance(name, str) else None
 
 
@@ -360,53 +336,57 @@ def _throughput(summary: Mapping[str, Json], flaws: list[str]) -> Mapping[str, f
 # `/l:<name>`, and an index with two labels is two GPUs.
 
 _Device = tuple[str, int]  # label and index
-_KEY = re.compile(r"system\.gpu\.(process\.)?([0-9]{1,6})\.([A-Za-z]+)(?:/l:(.*))?", re.DOTALL)
-_MEASURES = ("gpu", "memoryAllocated")
+_KEY = re.compile(r"system\.gpu\.(process\.)?([0-9]{1,6})\.(gpu|memoryAllocated)(?:/l:(.+))?", re.DOTALL)
 
 
-def read_system_metrics(row: Mapping[str, Json], gpus: int, flaws: list[str]) -> Reported:
-    """Return the figures of the GPUs of a run, which has so many.
+class Figures(NamedTuple):
+    """Percentages of utilisation and of allocated memory by GPU, and the GPUs that the run itself uses."""
 
-    `row` is the latest row of system metrics. A value that is no percentage is dropped.
-    """
-    figures: defaultdict[tuple[str, bool], dict[_Device, float]] = defaultdict(dict)
+    busy: dict[_Device, float]
+    filled: dict[_Device, float]
+    own: set[_Device]
+
+    @property
+    def devices(self) -> set[_Device]:
+        """Return the GPUs of the process, else all that have a figure."""
+        return self.own or {*self.busy, *self.filled}
+
+
+def read_figures(row: Mapping[str, Json], flaws: list[str]) -> Figures:
+    """Return the figures in a row of system metrics. A value that is no percentage is dropped."""
+    figures = Figures({}, {}, set())
     for key, value in row.items():
         parsed = _parse_key(key)
-        if parsed is not None and parsed[1] in _MEASURES:
-            is_process, measure, device = parsed
-            percent = value
-            if type(value) not in (int, float) or not 0 <= value <= 100:  # the other case is quicker
-                percent = _number(value, "bad_system_metrics", flaws, 0, 100)
-            if percent is not None:
-                figures[measure, is_process][device] = percent
-    own = {device for measure in _MEASURES for device in figures[measure, True]}
-    found = []
-    for measure in _MEASURES:
-        values = figures[measure, False] | figures[measure, True]
-        # A client sees every GPU of its machine, those of other jobs too: without figures of the process, the
-        # first `gpus` indices are the best guess.
-        devices = own & values.keys() if own else sorted(each for each in values if each[1] < gpus)[:gpus]
-        found.append([values[device] for device in devices])
-    busy, filled = found
-    return Reported(
-        gpus=len(busy),
-        busy=math.fsum(busy) / 100,
-        memory_gpus=len(filled),
-        memory_filled=math.fsum(filled) / 100,
-        busiest=max(busy, default=0.0),
-        timestamp=_number(row.get("_timestamp"), "bad_system_metrics", flaws, 0),
-    )
+        percent = None if parsed is None else _number(value, "bad_system_metrics", flaws, 0, 100)
+        if parsed is None or percent is None:
+            continue
+        is_process, is_memory, device = parsed
+        values = figures.filled if is_memory else figures.busy
+        if is_process:
+            figures.own.add(device)
+            values[device] = percent
+        else:
+            values.setdefault(device, percent)
+    return figures
 
 
-def _gpus_in_row(row: Mapping[str, Json]) -> int:
-    """Return how many GPUs a row of system metrics has figures of: those of the process, else all."""
-    parsed = [found for key, value in row.items() if value is not None and (found := _parse_key(key))]
-    own = {device for is_process, _, device in parsed if is_process}
-    return len(own or {device for _, _, device in parsed})
+def sum_figures(figures: Figures, gpus: int, timestamp: float | None) -> Reported:
+    """Return the sums over the GPUs of a run, which has so many; `timestamp` is that of the row."""
+    shares = []
+    for values in (figures.busy, figures.filled):
+        devices = figures.own & values.keys()
+        if not figures.own:
+            # A client sees every GPU of its machine, those of other jobs too: without figures of the process,
+            # the first `gpus` indices are the best guess.
+            devices = {*sorted(each for each in values if each[1] < gpus)[:gpus]}
+        shares.append([values[device] for device in devices])
+    busy, filled = shares
+    sums = (len(busy), math.fsum(busy) / 100, len(filled), math.fsum(filled) / 100)
+    return Reported(*sums, busiest=max(busy, default=0.0), timestamp=timestamp)
 
 
 @lru_cache(maxsize=2**14)  # every row has the same few keys
-def _parse_key(key: str) -> tuple[bool, str, _Device] | None:
-    """Return whether a figure is of the process, its measure and its GPU; None for any other key."""
+def _parse_key(key: str) -> tuple[bool, bool, _Device] | None:
+    """Return whether a figure is of the process, whether of memory, and its GPU; None for any other key."""
     found = _KEY.fullmatch(key)
-    return found and (bool(found[1]), found[3], (found[4] or "", int(found[2])))
+    return found and (bool(found[1]), found[3] != "gpu", (found[4] or "", int(found[2])))

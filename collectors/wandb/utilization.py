@@ -27,13 +27,12 @@ MEMORY_KEY = "idle"
 class Memory(NamedTuple):
     """What is stored of a run whose GPUs were all low at the last observation that counted, in seconds.
 
-    `since` is the first of these observations and `counted` the last; `observed` is the last of any kind.
-    `runtime` is how long the run had worked, `timestamp` that of its row of system metrics.
+    `since` is the first of these observations and `counted` the last. `runtime` is how long the run had
+    worked, `timestamp` that of its row of system metrics.
     """
 
     since: int
     counted: int
-    observed: int
     runtime: float
     timestamp: float | None
 
@@ -42,17 +41,16 @@ Stored = dict[str, tuple[int, dict[str, Memory]]]  # by project: when, and by ru
 Observed = tuple[Run, Reported]
 
 
-def load_observations(memory: dict[str, object]) -> Stored:
-    """Return what a collector's memory holds of earlier observations; nothing where it is damaged."""
+def load_observations(memory: dict[str, object], at: int, max_gap: int) -> Stored:
+    """Return what a collector's memory holds of earlier observations; nothing where it is damaged.
+
+    An observation more than `max_gap` seconds before `at` is forgotten: nothing follows from it.
+    """
     try:
-        return TypeAdapter(Stored).validate_python(memory.get(MEMORY_KEY, {}))
+        stored = TypeAdapter(Stored).validate_python(memory.get(MEMORY_KEY, {}))
     except ValidationError:
         return {}
-
-
-def save_observations(memory: dict[str, object], stored: Stored, at: int, max_gap: int) -> None:
-    """Store observations, without projects of which the last is so old that nothing can follow from it."""
-    memory[MEMORY_KEY] = {name: entry for name, entry in stored.items() if at - entry[0] <= max_gap}
+    return {name: entry for name, entry in stored.items() if 0 <= at - entry[0] <= max_gap}
 
 
 def active_runs(runs: Iterable[Run], at: int, settings: WandbSettings) -> list[Run]:
@@ -70,18 +68,17 @@ def observe(
     runs: Sequence[Run],
     active: Iterable[Run],
     at: int,
-    max_gap: int,
     settings: WandbSettings,
     stored: Stored,
 ) -> list[Run]:
     """Return the runs of a project, with what is known of the GPUs of those that are active.
 
-    `active` are runs with system metrics; they also have the GPUs of a run that seems to have none. An
-    observation more than `max_gap` seconds after the last does not continue it. `stored` is changed: the
-    project's entry is replaced by that of this tick.
+    `active` are runs with system metrics; they also have the GPUs of a run that seems to have none. `stored`
+    is changed: the project's entry is replaced by that of this tick.
     """
     queried = {run.id: run for run in active}
-    before_at, before = stored.get(str(project), (at - max_gap - 1, {}))
+    is_first = str(project) not in stored
+    before = {} if is_first else stored[str(project)][1]
     after: dict[str, Memory] = {}
     observed: dict[str, Run] = {}
     for run in active_runs(runs, at, settings):
@@ -90,10 +87,10 @@ def observe(
         if reported.timestamp is not None and reported.timestamp <= at - settings.stale_after:
             reported = Reported()  # as old as a stale heartbeat: no evidence for the present
         runtime = (run.seen - run.worked_from) / SECOND
-        memory = remember(before.get(run.name), reported, runtime, at, settings.idle_below, max_gap)
+        memory = remember(before.get(run.name), reported, runtime, at, settings.idle_below)
         if memory is not None:
             after[run.name] = memory
-        if 0 <= at - before_at <= max_gap:
+        if not is_first:
             low_seconds = memory.counted - memory.since if memory and reported.gpus else 0
             reported = reported._replace(low_seconds=low_seconds)
         observed[run.id] = run._replace(gpus=run.gpus or row.gpus, reported=reported)
@@ -102,22 +99,23 @@ def observe(
 
 
 def remember(
-    before: Memory | None, reported: Reported, runtime: float, at: int, below: float, max_gap: int
+    before: Memory | None, reported: Reported, runtime: float, at: int, below: float
 ) -> Memory | None:
     """Return what to store of a run after an observation; None where it is not low.
 
-    `runtime` is how long the run has worked, `below` the utilisation in percent under which it is low.
+    `before` is what the last observation of its project stored of it. `runtime` is how long the run has
+    worked, `below` the utilisation in percent under which it is low.
     """
-    if before is not None and (not 0 <= at - before.observed <= max_gap or runtime < before.runtime):
-        before = None  # it was not observed for too long, or restarted
+    if before is not None and runtime < before.runtime:
+        before = None  # it restarted
     if reported.gpus and reported.busiest >= below:
         return None
     row, row_before = reported.timestamp, before and before.timestamp
     is_repeated = row is not None and row_before is not None and row <= row_before
     # Without figures, or a new row of them, nothing was learnt: the run is neither busy nor idle.
     if not reported.gpus or is_repeated:
-        return before and before._replace(observed=at, runtime=runtime)
-    return Memory(before.since if before else at, at, at, runtime, row)
+        return before and before._replace(runtime=runtime)
+    return Memory(before.since if before else at, at, runtime, row)
 
 
 def observed_series(

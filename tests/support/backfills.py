@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from collectors.wandb import metrics
 from collectors.wandb.collector import COLLECTOR
@@ -17,6 +16,7 @@ from common.times import iso
 from common.window import Window
 from support.servers.datadog import Intake
 from support.servers.fleet import Row
+from support.wandb_week import answered
 
 STEP = 900
 APP_KEY = "test-app-key"
@@ -45,18 +45,13 @@ def truth(rows: list[Row], span: Window) -> Points:
     environ = {"WANDB_API_KEY": "k", "WANDB_PROJECTS": str(TEAM)}
     settings = load(WandbSettings, "wandb", environ=environ, file=ConfigurationFile())
     reading = RunReader("github.sky.*", None, 1, settings.owners)
-    runs = [run for row in rows if not row.hidden and (run := reading.read(_answered(row), []))]
+    runs = [run for row in rows if not row.hidden and (run := reading.read(answered(row), []))]
     every = [series for stretch in Ledger(TEAM, runs, span.ticks, settings).stretches() for series in stretch]
     return {
         (one.metric.name, second, one.tags): value
         for one in every
         for second, value in zip(one.times, one.values, strict=True)
     }
-
-
-def _answered(row: Row) -> dict[str, Any]:
-    node = row.node()
-    return {key: value(None) if callable(value) else value for key, value in node.items()}
 
 
 def held(intake: Intake) -> Points:

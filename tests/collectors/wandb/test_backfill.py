@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,12 +20,6 @@ from support.wandb_runs import AT, HOUR, Ran, collect, context, row
 DAY = 24 * HOUR
 STEP = 900
 NOTED = 7  # seconds after the tick at which a live run reads
-
-
-@pytest.fixture
-def server() -> Iterator[Wandb]:
-    with Wandb() as running:
-        yield running
 
 
 class Life(NamedTuple):
@@ -85,11 +78,6 @@ def values_of(found: list[Point]) -> Points:
     return {(point.metric.name, point.tags, point.timestamp): point.value for point in found}
 
 
-def project_of(point: Point) -> str:
-    [found] = [tag for tag in point.tags if tag.startswith("project:")]
-    return found
-
-
 def reconstructable(found: list[Point]) -> Points:
     return values_of([point for point in found if point.metric not in LIVE_ONLY])
 
@@ -140,14 +128,6 @@ def test_a_span_without_a_tick_is_empty(server: Wandb) -> None:
     server.add("acme", "ants", [row("a")])
     again = collect(server, window=Window(AT + 1, AT + 899, STEP))
     assert (again.points, again.memory, again.error) == ([], {}, None)
-
-
-def test_project_that_cannot_be_read_is_lost_once(server: Wandb) -> None:
-    server.add("acme", "ants", [row("a")])
-    again = collect(server, window=Window(AT - 3600, AT, STEP), WANDB_PROJECTS="acme/ants,acme/gone")
-    assert {project_of(point) for point in again.points} == {"project:ants"}
-    [lost] = again.report.lost
-    assert lost.startswith("acme/gone: ")
 
 
 def test_listing_reports_its_progress(server: Wandb) -> None:

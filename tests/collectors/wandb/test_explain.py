@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Iterator
@@ -42,13 +43,12 @@ def node(number: int, pick: random.Random) -> dict[str, Any]:
         "createdAt": text(start),
         "heartbeatAt": text(AT - pick.choice([0, 1000]) if running else start + pick.randrange(9 * HOUR)),
         "sweepName": pick.choice([None, "s", "t"]),
-        "config": pick.choice([None, client_config(gpus, pick.choice(GPUS))]),
-        "summaryMetrics": {
-            "overview/steps_per_second": pick.random(),
-            "overview/sps": pick.choice([None, 2]),
-        },
+        "config": pick.choice([None, json.dumps(client_config(gpus, pick.choice(GPUS)))]),
+        "summaryMetrics": json.dumps(
+            {"overview/steps_per_second": pick.random(), "overview/sps": pick.choice([None, 2])}
+        ),
         "user": {"username": pick.choice(["Ann", "bob", "cy", "di"])},
-        "systemMetrics": system_row(*busy) if running and busy else None,
+        "systemMetrics": json.dumps(system_row(*busy)) if running and busy else None,
     }
 
 
@@ -63,7 +63,7 @@ def fleet(seed: int, **variables: str) -> Ledger:
     runs: list[Run] = [run for run in found if run is not None]
     memory: Stored = {}
     for tick in range(AT - 4 * STEP, AT + 1, STEP):
-        observed = observe(ANTS, runs, runs, tick, 2 * STEP, options, memory)
+        observed = observe(ANTS, runs, runs, tick, options, memory)
     return Ledger(ANTS, observed, range(AT - STEP, AT + 1, STEP), options, live=True, unseen=3)
 
 
@@ -105,29 +105,28 @@ def test_every_metric_but_unseen_is_explained_by_some_fleet() -> None:
     }
 
 
+def example(run_id: str, user: str, gpus: int, gpu: str | None, state: str, *hours: float) -> dict[str, Any]:
+    """Return a run that was created and last seen so many hours after AT."""
+    return {
+        "id": run_id,
+        "displayName": run_id,
+        "state": state,
+        "createdAt": text(AT + hours[0] * HOUR),
+        "heartbeatAt": text(AT + hours[1] * HOUR) if len(hours) > 1 else None,
+        "config": json.dumps(client_config(gpus, gpu)) if gpu else None,
+        "user": {"username": user},
+    }
+
+
 def test_row_names_the_run_and_its_owner_and_links_to_it() -> None:
     others = fleet(1)
-    mine = RunReader("github.sky.*", None, 1, others.settings.owners).read(
-        {
-            "id": "x",
-            "name": "abc",
-            "displayName": "my run",
-            "state": "crashed",
-            "createdAt": text(AT - 3 * HOUR),
-            "heartbeatAt": text(AT - HOUR),
-            "config": client_config(8),
-            "user": {"username": "Eve"},
-        },
-        [],
-    )
+    reader = RunReader("github.sky.*", None, 1, others.settings.owners)
+    mine = reader.read(example("my run", "Eve", 8, "NVIDIA H100", "crashed", -3, -1), [])
     assert mine is not None
     ledger = replace(others, runs=[*others.runs, mine])
-    url = "https://wandb.ai/acme/ants/runs/abc"
-    for metric, adds in (
-        (metrics.USAGE_HOURS, 16),
-        (metrics.USAGE_COST_FAILED, 40),
-        (metrics.USAGE_FAILED, 1),
-    ):
+    url = "https://wandb.ai/acme/ants/runs/my%20run"
+    adding = {metrics.USAGE_HOURS: 16, metrics.USAGE_COST_FAILED: 40, metrics.USAGE_FAILED: 1}
+    for metric, adds in adding.items():
         for user in ("Eve", "eve"):
             rows = explain_project(metric, {"user": user}, ledger)
             assert rows == [Row("my run", "crashed", "eve", "h100", 8, 2.0, adds, url)]
@@ -144,18 +143,6 @@ def test_selected_group_has_its_own_runs_beyond_the_limit_too(user: str) -> None
     rows = explain_project(metrics.USAGE_HOURS, {"user": user}, ledger)
     assert math.fsum(row.adds for row in rows) == pytest.approx(shown.get(user, 0))
     assert {row.user for row in rows} == ({"bob", "cy", "di", "ann"} - {*shown} if user in shown else set())
-
-
-def example(run_id: str, user: str, gpus: int, gpu: str | None, state: str, *hours: float) -> dict[str, Any]:
-    return {
-        "id": run_id,
-        "displayName": run_id,
-        "state": state,
-        "createdAt": text(AT + hours[0] * HOUR),
-        "heartbeatAt": text(AT + hours[1] * HOUR) if len(hours) > 1 else None,
-        "config": client_config(gpus, gpu) if gpu else None,
-        "user": {"username": user},
-    }
 
 
 def test_example_of_the_readme_has_these_values() -> None:

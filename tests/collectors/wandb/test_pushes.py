@@ -68,12 +68,6 @@ class World:
 
 
 @pytest.fixture
-def server() -> Iterator[Wandb]:
-    with Wandb() as running:
-        yield running
-
-
-@pytest.fixture
 def world(server: Wandb, tmp_path: Path) -> Iterator[World]:
     with Intake() as intake:
         yield World(server, intake, tmp_path)
