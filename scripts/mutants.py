@@ -1,6 +1,7 @@
-"""Change random expressions of our code, and run the tests that execute the line, in copies of the tree.
+"""Change random expressions of our code, and run the tests that execute them, in a copy of a tree.
 
-What each test executes is recorded first, in the processes that it starts too.
+What each test executes is recorded first, in processes that it starts too. The same command continues an
+interrupted one, and judges anew what was deleted from the results.
 """
 
 from __future__ import annotations
@@ -12,38 +13,30 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from coverage import Coverage, CoverageData
 
-ROOT = Path(__file__).resolve().parent.parent
 PAIRS: list[tuple[type, type]] = [
     *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot)),
     *((ast.And, ast.Or), (ast.Add, ast.Sub), (ast.FloorDiv, ast.Mult), (ast.Div, ast.Mult)),
 ]
 SWAPS = {**dict(PAIRS), **{second: first for first, second in PAIRS}}
+VERDICTS = {0: "survived", 4: "not-started", 5: "not-executed"}
 # Added to what every process of ours imports; children are given no variable that could name the test.
 START = f"""
-import sys
-sys.path.append("{Path(pytest.__file__).parent.parent}")
-import coverage
-if coverage.Coverage.current() is None:
-    coverage.Coverage("NOTES/lines", config_file="{ROOT}/pyproject.toml", auto_data=True,
-                      context=open("NOTES/now").read()).start()
+import os, sys
+if os.path.exists("FOLDER/now"):
+    sys.path.append("{Path(pytest.__file__).parent.parent}")
+    import coverage
+    if coverage.Coverage.current() is None:
+        coverage.Coverage("FOLDER/lines", data_suffix=True, config_file="FOLDER/tree/pyproject.toml",
+                          auto_data=True, context=open("FOLDER/now").read()).start()
 """
-
-
-class Mutant(NamedTuple):  # a module with one expression changed
-    path: str
-    line: int
-    changed: str
-    text: str
 
 
 def change(node: ast.AST) -> tuple[str, object] | None:
@@ -60,91 +53,98 @@ def change(node: ast.AST) -> tuple[str, object] | None:
     return None
 
 
-def mutants(path: str, source: str) -> Iterator[Mutant]:
-    """Yield every mutant of the functions of one module; texts and `strict=` are not for tests to notice."""
+def mutants(source: str) -> Iterator[tuple[int, str, str]]:
+    """Yield a line, an expression of a function as it becomes there, and the text of the module with it."""
     tree = ast.parse(source)
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    below = dict.fromkeys(node for function in functions for node in ast.walk(function))
-    texts = [
-        node for node in below if isinstance(node, ast.JoinedStr) or getattr(node, "arg", "") == "strict"
-    ]
+    below = dict.fromkeys(n for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for n in ast.walk(f))
+    texts = [n for n in below if isinstance(n, ast.JoinedStr) or getattr(n, "arg", "") == "strict"]
     ignored = {node for text in texts for node in ast.walk(text)}
     for node in below:
         if isinstance(node, ast.expr | ast.stmt) and node not in ignored and (changed := change(node)):
             before = getattr(node, changed[0])
             setattr(node, *changed)
-            yield Mutant(path, node.lineno, ast.unparse(node).splitlines()[0], ast.unparse(tree))
+            yield node.lineno, ast.unparse(node).splitlines()[0], ast.unparse(tree)
             setattr(node, changed[0], before)
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
     """Note that from now on everything is executed by this test; pytest calls it."""
-    Path(os.environ["MUTANTS_NOTES"], "now").write_text(nodeid.partition("[")[0])
+    Path(os.environ["MUTANTS"], "now").write_text(nodeid.partition("[")[0])
     if recording := Coverage.current():
         recording.switch_context(nodeid.partition("[")[0])
 
 
-def run_pytest(changes: dict[str, str], *arguments: str, notes: str = "") -> int:
-    """Run pytest in a copy of the tree with files changed; return its exit code, -9 if it took too long."""
-    ignored = shutil.ignore_patterns(".git", ".venv*", ".*_cache", ".hypothesis")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        root = Path(shutil.copytree(ROOT, Path(folder, "tree"), ignore=ignored))
-        for environment in ROOT.glob(".venv*"):
-            (root / environment.name).symlink_to(environment.resolve())
-        for name, text in changes.items():
-            (root / name).write_text(text)
-        command = ["timeout", "--signal=KILL", "600", sys.executable, "-m", "pytest", *arguments]
-        command += ["-pno:cacheprovider", f"--basetemp={folder}/temporary"]
-        given = {**os.environ, "CI": "true", "MUTANTS_NOTES": notes}  # the same examples each time
-        return subprocess.run(command, cwd=root, env=given, capture_output=True, check=False).returncode
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note how long a test took, forever if it fails without any mutant; pytest calls it."""
+    with Path(os.environ["MUTANTS"], "seconds").open("a") as file:
+        print(report.nodeid.partition("[")[0], "inf" if report.failed else report.duration, file=file)
 
 
-def record(file: Path, notes: Path) -> CoverageData:
-    """Return which lines each test of a file executes."""
-    notes.mkdir()
-    (notes / "now").touch()
-    first = ("common/__init__.py", "fleetgauge/__init__.py")
-    changes = {name: (ROOT / name).read_text() + START.replace("NOTES", str(notes)) for name in first}
-    run_pytest(changes, "-pscripts.mutants", str(file.relative_to(ROOT)), notes=str(notes))
-    combined = Coverage(notes / "lines", config_file=ROOT / "pyproject.toml")
-    combined.combine([str(notes)])
-    return combined.get_data()
+def run_pytest(folder: Path, limit: int, *arguments: str) -> int:
+    """Run pytest in the copy; return its exit code, -9 beyond a limit in seconds (0: none)."""
+    command = ["timeout", "--signal=KILL", str(limit), sys.executable, "-m", "pytest", "-n0", *arguments]
+    command += ["-pno:cacheprovider", "--hypothesis-profile=quick", f"--basetemp={folder}/temporary"]
+    env = {**os.environ, "CI": "true", "MUTANTS": str(folder), "PYTHONDONTWRITEBYTECODE": ""}
+    return subprocess.run(command, cwd=folder / "tree", env=env, capture_output=True, check=False).returncode
 
 
-def choose(mutant: Mutant, recorded: list[CoverageData]) -> list[str]:
-    """Return the tests that execute the statement of a mutant's line, the nearest first."""
-    tests: list[str] = []
-    for data in recorded:
-        executed = data.contexts_by_lineno(str(ROOT / mutant.path))
-        tests += executed.get(max((line for line in executed if line <= mutant.line), default=0), ())
-    tests.sort(key=lambda test: f"/test_{Path(mutant.path).stem}.py" not in test)
-    return [*filter(None, tests)] or ["tests/conftest.py"]  # which has none, so that pytest ends with 5
+def record(folder: Path, tier: str) -> None:
+    """Note which lines each test executes, and how long it takes."""
+    for module in ("common/__init__.py", "fleetgauge/__init__.py"):
+        with (folder / "tree" / module).open("a") as file:
+            file.write(START.replace("FOLDER", str(folder)))
+    (folder / "now").touch()
+    run_pytest(folder, 0, "-pscripts.mutants", "-m", tier)
+    (folder / "now").unlink()
+    command = [sys.executable, "-m", "coverage", "combine", "-q", f"--data-file={folder}/lines"]
+    subprocess.run(command, check=True)
 
 
-def main() -> int:
-    """Print what became of each mutant; return 1 if one survived."""
+def choose(found: Iterable[str], stem: str, seconds: dict[str, float], budget: float) -> list[str]:
+    """Return tests that pass, those of the module first, then the fastest, as many as the budget allows."""
+    order = sorted((f"/test_{stem}.py" not in t, seconds[t], t) for t in found if 0 < seconds[t] < 1e9)
+    spent = [*accumulate(took for _, took, _ in order)]
+    return [test for at, (*_, test) in enumerate(order) if not at or spent[at] <= budget]
+
+
+def main() -> None:
+    """Append a line for each mutant that the results lack: a number, the verdict, and what was changed."""
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
-    parser.add_argument("paths", nargs="+", type=Path)
-    parser.add_argument("--number", type=int, default=50, help="how many mutants")
+    parser.add_argument("paths", nargs="+", type=Path, help="modules and folders of the tree")
+    parser.add_argument("--tree", type=Path, default=Path(__file__).parents[1], help="whose code and tests")
+    parser.add_argument("--folder", type=Path, required=True, help="of the results, and what is recorded")
     parser.add_argument("--seed", type=int, required=True, help="the same seed makes the same mutants")
+    parser.add_argument("--count", type=int, default=50, help="how many mutants")
+    parser.add_argument("-m", default="not slow", help="which tests, as pytest has it")
     options = parser.parse_args()
-    found = {file.resolve() for path in options.paths for file in [path, *path.rglob("*.py")]}
-    modules = sorted(str(file.relative_to(ROOT)) for file in found if file.is_file())
-    possible = [mutant for module in modules for mutant in mutants(module, (ROOT / module).read_text())]
-    sample = random.Random(options.seed).sample(possible, min(options.number, len(possible)))  # noqa: S311
-    folders = {(ROOT / "tests" / module).parent for module in modules}
-    tests = sorted(file for folder in folders for file in folder.glob("test_*.py"))
-    counts: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as notes, ThreadPoolExecutor(os.cpu_count()) as pool:
-        recorded = [*pool.map(record, tests, (Path(notes, str(number)) for number in range(len(tests))))]
-        runs = [pool.submit(run_pytest, {m.path: m.text}, "-x", *choose(m, recorded)) for m in sample]
-        for mutant, run in zip(sample, runs, strict=True):
-            verdict = {-9: "timed out", 0: "survived", 5: "not executed"}.get(run.result(), "killed")
-            counts[verdict] += 1
-            print(f"{verdict:12} {mutant.path}:{mutant.line} | {mutant.changed}", flush=True)
-    print(", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items())))
-    return bool(counts["survived"])
+    folder = options.folder.resolve()
+    os.chdir(options.tree)  # coverage finds the modules from here
+    ignored = shutil.ignore_patterns(".git", ".venv*", ".*_cache", ".hypothesis")
+    copy = Path(shutil.copytree(".", folder / "tree", ignore=ignored, dirs_exist_ok=True))
+    shutil.copy(__file__, copy / "scripts" / "mutants.py")  # an older tree may have another
+    if not (folder / "lines").exists():
+        record(folder, options.m)
+    lines = CoverageData(str(folder / "lines"))
+    lines.read()
+    seconds: dict[str, float] = defaultdict(float)
+    for test, took in map(str.split, (folder / "seconds").read_text().splitlines()):
+        seconds[test] += float(took)
+    files = sorted({f for path in options.paths for f in [path, *path.rglob("*.py")] if f.is_file()})
+    possible = [(file, *mutant) for file in files for mutant in mutants(file.read_text())]
+    random.Random(options.seed).shuffle(possible)  # noqa: S311
+    with (folder / "results.txt").open("a+") as file:
+        file.seek(0)
+        judged = {line.split()[0] for line in file}
+        for number, (path, line, changed, text) in enumerate(possible[: options.count], 1):
+            if (name := f"{options.seed}/{number}") not in judged:
+                contexts = lines.contexts_by_lineno(str(path.resolve()))
+                statement = max((start for start in contexts if start <= line), default=0)
+                tests = choose(contexts.get(statement, ()), path.stem, seconds, 20)
+                (copy / path).write_text(text)
+                code = run_pytest(folder, 160, "-x", *tests) if tests else 5
+                shutil.copy2(path, copy / path)
+                print(name, VERDICTS.get(code, "killed"), f"{path}:{line}", changed, file=file, flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

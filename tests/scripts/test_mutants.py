@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from coverage import CoverageData
 
-from common import signals
-from scripts.mutants import Mutant, choose, mutants, record
+from scripts.mutants import choose, mutants
 from support.project import ROOT
 
 MODULE = '''\
@@ -39,43 +38,72 @@ def within(pair: Pair, names: list[str]) -> bool:
 '''
 
 
-def test_a_line_is_changed_in_every_way_that_could_matter_and_in_no_other() -> None:
+def test_conditions_operators_and_flags_of_functions_are_changed() -> None:
     condition = "not pair.one <= LIMIT and f'{pair.one + 1}' in names"
-    made = [*mutants("module.py", MODULE)]
-    assert {mutant.path for mutant in made} == {"module.py"}
-    assert sorted(mutant.changed for mutant in made) == sorted(
+    made = [*mutants(MODULE)]
+    assert sorted((line, changed) for line, changed, _ in made) == sorted(
         [
-            f"if False and ({condition}):",
-            condition.replace(" and ", " or "),
-            "not not pair.one <= LIMIT",
-            "pair.one < LIMIT",
-            "f'{pair.one + 1}' not in names",
-            "False",
-            "pair.other is not None",
+            (20, f"if False and ({condition}):"),
+            (20, condition.replace(" and ", " or ")),
+            (20, "not not pair.one <= LIMIT"),
+            (20, "pair.one < LIMIT"),
+            (20, "f'{pair.one + 1}' not in names"),
+            (21, "False"),
+            (22, "pair.other is not None"),
         ]
     )
-    assert [mutant.line for mutant in made if mutant.changed == "False"] == [21]
-    for name in ("common/net/retry.py", "fleetgauge/compute/slurm.py"):
-        source = (ROOT / name).read_text()
-        texts = [mutant.text for mutant in mutants(name, source)]
-        assert len({ast.dump(ast.parse(text)) for text in [source, *texts]}) == 1 + len(texts) > 20
+    texts = [MODULE, *(text for *_, text in made)]
+    assert len({ast.dump(ast.parse(text)) for text in texts}) == len(texts)
 
 
-def test_tests_that_execute_the_statement_are_chosen_nearest_first() -> None:
-    path = "common/net/retry.py"
-    near, beside = "tests/common/net/test_retry.py::test_near", "tests/common/net/test_http.py::test_beside"
-    lines = CoverageData(no_disk=True)
-    for test, executed in ((beside, [3, 5]), (near, [3])):
-        lines.set_context(test)
-        lines.add_lines({str(ROOT / path): executed})
-    chosen = {line: choose(Mutant(path, line, "", ""), [lines]) for line in (2, 3, 5, 8)}
-    assert chosen == {2: ["tests/conftest.py"], 3: [near, beside], 5: [beside], 8: [beside]}
+def test_passing_tests_are_chosen_near_first_then_fastest_in_budget() -> None:
+    near, slow, quick, slower, broken = (
+        f"tests/test_{name}.py::test" for name in ("retry", "slow", "quick", "slower", "broken")
+    )
+    seconds = {near: 9.0, slow: 8.0, quick: 0.1, slower: 8.5, broken: float("inf")}
+    assert choose(seconds, "retry", seconds, 20) == [near, quick, slow]
+    assert choose([slower], "retry", seconds, 1) == [slower]
+
+
+TREE = {
+    "pyproject.toml": '[tool.coverage.paths]\ncommon = ["common", "*/common"]\n',
+    "scripts/setup": "",
+    "fleetgauge/__init__.py": "",
+    "common/__init__.py": "",
+    "common/signs.py": """
+def is_positive(number): return number > 5
+def is_negative(number): return number < 5
+def is_zero(number): return number == 5
+""",
+    "tests/conftest.py": "from hypothesis import settings\nsettings.register_profile('quick')\n",
+    "tests/test_signs.py": """
+import subprocess, sys
+from common.signs import is_negative, is_positive
+def test_boundary(): assert not is_positive(5)
+def test_nothing(): is_negative(4)
+def test_child():
+    subprocess.run([sys.executable, "-c", "from common.signs import is_zero; assert is_zero(5)"], check=True)
+""",
+}
 
 
 @pytest.mark.slow
-def test_lines_that_child_processes_execute_are_recorded_too(tmp_path: Path) -> None:
-    lines = record(ROOT / "tests/common/test_signals.py", tmp_path / "notes")
-    executed = lines.contexts_by_lineno(str(ROOT / "common" / "signals.py"))
-    definition = inspect.getsourcelines(signals.install)[1]
-    # pytest imports the module before the first test; within a test, only a process that it starts does.
-    assert [test for test in executed[definition] if test.startswith("tests/common/test_signals.py::test_")]
+def test_each_mutant_is_judged_by_the_tests_that_execute_it(tmp_path: Path) -> None:
+    for name, content in TREE.items():
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    results = tmp_path / "found" / "results.txt"
+    command = [sys.executable, str(ROOT / "scripts" / "mutants.py"), "common/signs.py", "--seed=7"]
+    command += [f"--tree={tmp_path}/tree", f"--folder={results.parent}"]
+    subprocess.run(command, check=True, timeout=120)
+    judged = {tuple(line.split(maxsplit=2)[1:]) for line in results.read_text().splitlines()}
+    assert judged >= {
+        ("killed", "common/signs.py:2 number >= 5"),
+        ("survived", "common/signs.py:3 number <= 5"),
+        ("killed", "common/signs.py:4 number != 5"),
+    }
+    before = results.read_text().splitlines(keepends=True)
+    results.write_text("".join(before[1:]))
+    subprocess.run(command, check=True, timeout=120)
+    assert sorted(results.read_text().splitlines(keepends=True)) == sorted(before)
