@@ -39,24 +39,16 @@ def test_the_gpu_type_is_a_tag_of_the_node(driver: CompiledDriver) -> None:
     assert "gpu_type:NVIDIA H100 80GB HBM3" in info
 
 
-@pytest.mark.parametrize("code", [1, 4, 12, 17, 18, 999])
+@pytest.mark.parametrize("code", [1, 4, 9, 12, 17, 18, 999])
 def test_a_driver_that_cannot_be_started_makes_the_run_partial(driver: CompiledDriver, code: int) -> None:
     driver.refuse("nvmlInitWithFlags", code)
     given = context()
     found = collected(given)
     assert values(found, metrics.GPU_COUNT) == values(found, metrics.GPU_COUNT_LISTED) == {}
-    # Without a library of the driver there is nothing to miss.
+    # Without a library of the driver, or with none loaded, there is nothing to miss.
     assert [unit.partition(":")[0] for unit in given.report.lost] == (
-        [] if code == 12 else ["the GPU driver"]
+        [] if code in (9, 12) else ["the GPU driver"]
     )
-
-
-def test_without_a_driver_the_number_of_gpus_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    binding(monkeypatch, Driver(recording("driver-not-loaded")))
-    given = context()
-    found = collected(given)
-    assert values(found, metrics.GPU_COUNT) == values(found, metrics.GPU_COUNT_LISTED) == {}
-    assert given.report.lost == []
 
 
 @pytest.fixture

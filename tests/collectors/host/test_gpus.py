@@ -222,12 +222,6 @@ def test_the_reasons_are_those_of_the_binding() -> None:
     assert {known[name] for name in known.keys() - harmless - others} == set(gpus.REASON_BITS.values())
 
 
-def test_all_bits_set_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    binding(monkeypatch, Driver(recording("mixed")))
-    found = collected()
-    assert set(by_gpu(found, metrics.GPU_POWER)) == {"0", "1"}
-
-
 def test_a_driver_without_mig_has_utilization(monkeypatch: pytest.MonkeyPatch) -> None:
     tape = recording("mixed")
     tape["functions_not_found"].append("nvmlDeviceGetMigMode")

@@ -98,12 +98,6 @@ def test_visible_gpus(value: str, gpus: tuple[Gpu, ...], indices: list[int]) -> 
     assert [gpu["index"] for gpu in described.get("gpus", [])] == indices
 
 
-@pytest.mark.parametrize("hidden", ["", "-1", "NoDevFiles"])
-def test_a_variable_that_hides_all_gpus_is_respected(hidden: str) -> None:
-    env = {CUDA: hidden, HIP: "0", "SLURM_GPUS_ON_NODE": "4"}
-    assert describe(env, on(EIGHT)) == {"gpu_count": 0, "gpu_source": CUDA}
-
-
 @pytest.mark.parametrize(
     ("value", "visible"),
     [
@@ -118,10 +112,6 @@ def test_a_variable_that_hides_all_gpus_is_respected(hidden: str) -> None:
 )
 def test_instances_count(value: str, visible: tuple[Gpu, ...]) -> None:
     assert detect_gpus({CUDA: value}, on(DIVIDED)) == VisibleGpus(len(visible), CUDA, visible)
-
-
-def test_without_a_variable_mig_instances_replace_their_gpu() -> None:
-    assert detect_gpus({}, on(DIVIDED)) == VisibleGpus(4, "nvml", (*DIVIDED[1:3], DIVIDED[4], DIVIDED[5]))
 
 
 def test_variables_of_amd_count_where_cudas_is_not_set() -> None:

@@ -11,7 +11,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -118,29 +117,6 @@ def test_a_part_that_fails_is_left_out_and_logged_once(
         ("DEBUG", "hostname left out: OSError: no kernel today"),
         ("DEBUG", "cpu architecture left out: OSError: no kernel today"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "env", "count", "types"),
-    [
-        ("h100x8", {"CUDA_VISIBLE_DEVICES": "4,5"}, 2, ["NVIDIA H100 80GB HBM3"]),
-        ("mixed", {}, 4, ["NVIDIA A100-SXM4-40GB", "Tesla T4"]),
-        ("a100-mig", {"CUDA_VISIBLE_DEVICES": "MIG-a28ad590"}, 1, ["NVIDIA A100-SXM4-40GB MIG 2g.10gb"]),
-        # The driver counts the lost GPU, without any details.
-        ("h100-lost", {}, 4, ["NVIDIA H100 80GB HBM3"]),
-        ("driver-not-loaded", {}, None, []),
-        ("driver-not-loaded", {"CUDA_VISIBLE_DEVICES": "0,1"}, 2, []),
-    ],
-)
-def test_recorded_drivers(
-    monkeypatch: pytest.MonkeyPatch, name: str, env: dict[str, str], count: int | None, types: list[str]
-) -> None:
-    binding(monkeypatch, Driver(recording(name)))
-    metadata = collect_compute_metadata(env=env)
-    assert metadata.get("compute.gpu_count") == count
-    assert len(metadata.get("compute.gpus", [])) == (count if types else 0)
-    assert metadata.get("compute.gpu_type") == (types[0] if types else None)
-    assert metadata.get("compute.gpu_types") == (types if len(types) > 1 else None)
 
 
 def test_a_broken_torch_leaves_the_gpus_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,30 +324,6 @@ HOSTS = st.builds(
     gpus=INVENTORIES,
     torch_gpus=INVENTORIES,
 )
-PATHS = st.sampled_from(["/", "/a", "/a/b", "/../a", "/.. /", "//", "", "/a b", "/sys/fs/cgroup", "\\040"])
-TABLE = st.lists(
-    st.one_of(
-        st.builds(
-            "29 23 0:26 {} {} rw shared:4 - {} cgroup {}".format,
-            PATHS,
-            PATHS,
-            st.sampled_from(["cgroup", "cgroup2", "tmpfs"]),
-            st.sampled_from(["rw,memory", "rw,cpu,cpuacct", "rw"]),
-        ),
-        st.builds(
-            "{}:{}:{}".format, st.integers(0, 9), st.sampled_from(["", "memory", "cpu,cpuacct"]), PATHS
-        ),
-        st.sampled_from(["", "::", " - ", "\0", "\udcff"]),
-    ),
-    max_size=5,
-).map("\n".join)
-LIMITS = ["memory.max", "cpu.max", "memory.limit_in_bytes", "cpu.cfs_quota_us", "cpu.cfs_period_us"]
-FOLDERS = ("", "a/", "a/b/", "sys/fs/cgroup/", "sys/fs/cgroup/a/")
-LIMIT_FILES = st.dictionaries(
-    st.sampled_from([f"{folder}{name}" for folder in FOLDERS for name in LIMITS]),
-    st.sampled_from(["max", "-1", "0", "1", "max 100000", "50000 100000", "9223372036854771712", "\udcff"]),
-    max_size=6,
-)
 
 
 def assert_within(metadata: dict[str, Any], host: Host) -> None:
@@ -391,37 +343,3 @@ def assert_within(metadata: dict[str, Any], host: Host) -> None:
 @given(env=ENVIRONMENTS, host=HOSTS)
 def test_no_environment_makes_it_raise_or_exceed_the_machine(env: dict[str, str], host: Host) -> None:
     assert_within(collect_compute_metadata(env=env, root="/nowhere", host=host), host)
-
-
-@untimed
-@given(mounts=TABLE, memberships=TABLE, files=LIMIT_FILES, host=HOSTS)
-def test_no_cgroup_files_make_it_raise_or_exceed_the_machine(
-    mounts: str, memberships: str, files: dict[str, str], host: Host
-) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        described = {"proc/self/mountinfo": mounts, "proc/self/cgroup": memberships}
-        for name, content in {**described, **files}.items():
-            path = Path(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content, errors="surrogateescape")
-        assert_within(collect_compute_metadata(env={}, root=folder, host=host), host)
-
-
-SECTIONS = st.sampled_from(["model", "runtime", "engine_kwargs", "dtype", "debug", "use_llm_x"])
-
-
-@untimed
-@given(
-    st.recursive(
-        st.sampled_from([None, True, 7, 2**64, 1.5, math.nan, "\udcff", b"\xff"]),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(SECTIONS, inner, max_size=3),
-        max_leaves=8,
-    )
-)
-def test_no_configuration_makes_it_raise(cfg: object) -> None:
-    assert_within(collect(cfg), NODE)
-
-
-def test_a_root_that_is_no_path_costs_only_the_limits() -> None:
-    metadata = collect_compute_metadata(env={}, root="/nowhere\0", host=NODE)
-    assert metadata["compute.memory_source"] == "system"

@@ -17,7 +17,6 @@ from support.nvml.recorded import Driver, recording
 from support.nvml.recorded import probe_binding as binding
 
 H100 = "NVIDIA H100 80GB HBM3"
-H100_BYTES = 85520809984
 
 
 pytestmark = pytest.mark.usefixtures("nothing_said_yet")
@@ -42,27 +41,6 @@ def read(monkeypatch: pytest.MonkeyPatch, tape: str | dict[str, Any]) -> tuple[G
 
 def single_gpu(**values: object) -> dict[str, Any]:
     return {"nvmlInitWithFlags": [], "nvmlShutdown": [], "nvmlDeviceGetCount_v2": [1], "devices": [values]}
-
-
-def test_gpus_are_read_in_the_drivers_order(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, "fleetgauge")
-    gpus = read(monkeypatch, "h100x8")
-    assert caplog.messages == []
-    assert [gpu.index for gpu in gpus] == list(range(8))
-    assert gpus[0] == Gpu(0, H100, H100_BYTES, 9, 0, 132, "GPU-1f1a36a5-a4de-45b0-95c0-3b1a56a9e000")
-
-
-def test_mig_instances_follow_their_gpu_across_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, *instances = read(monkeypatch, "a100-mig")
-    assert gpu.multi_processor_count == 108
-    name = "NVIDIA A100-SXM4-40GB MIG "
-    assert instances == [
-        Gpu(0, f"{name}3g.20gb", 19968 * 2**20, 8, 0, 42, "MIG-c7384736-a75d-5afc-978f-d2f1294409fd"),
-        Gpu(0, f"{name}2g.10gb", 9856 * 2**20, 8, 0, 28, "MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d"),
-        Gpu(0, f"{name}1g.5gb", 4864 * 2**20, 8, 0, 14, "MIG-5caa6d73-7d5b-5e5a-a9c5-9e9fba94d8d1"),
-    ]
 
 
 CARDS = {
@@ -115,11 +93,6 @@ def test_driver_that_is_not_loaded_is_unknown_and_logged_once(
     assert caplog.messages == ["NVML left out: NVMLError_DriverNotLoaded: Driver Not Loaded"]
 
 
-def test_without_a_library_the_inventory_is_unknown() -> None:
-    assert read_inventory() == (None, False)
-    assert read_host().gpus is None
-
-
 def test_driver_that_hangs_occupies_a_single_thread_and_not_its_caller(
     hanging: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -139,19 +112,6 @@ def test_driver_that_hangs_occupies_a_single_thread_and_not_its_caller(
     hanging.release.set()
     thread.join()
     assert read_gpus(lambda _, index: index, int, deadline=DEADLINE_SECONDS).gpus == list(range(8))
-
-
-def test_gpu_that_hangs_and_those_after_it_are_placeholders(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver(recording("h100x8"), hang_in="nvmlDeviceGetHandleByIndex_v2", hang_on=3)
-    binding(monkeypatch, driver)
-    reading = read_gpus(
-        lambda nvml, index: str(nvml.nvmlDeviceGetHandleByIndex(index) and index),
-        lambda index: "late",
-        deadline=DEADLINE_SECONDS,
-        wait=lambda thread, deadline: driver.entered.wait(),
-    )
-    driver.release.set()
-    assert reading.gpus == ["0", "1", "2"] + ["late"] * 5
 
 
 def test_host_without_a_thread_to_spare_is_still_described(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,18 +146,6 @@ class CodedError(Exception):
     def __init__(self, value: int) -> None:
         super().__init__("GPU is lost")
         self.value = value
-
-
-@pytest.mark.parametrize(
-    ("error", "loads"), [(OSError("no file"), False), (CodedError(12), False), (CodedError(9), True)]
-)
-def test_missing_library_differs_from_a_failing_driver(error: Exception, loads: bool) -> None:
-    def refuse() -> None:
-        raise error
-
-    nvml = SimpleNamespace(nvmlInit=refuse)
-    reading = read_gpus(lambda _, index: index, int, deadline=DEADLINE_SECONDS, nvml=nvml)
-    assert (reading.gpus, reading.library_loads, reading.error) == (None, loads, error)
 
 
 @pytest.mark.parametrize(("code", "lost"), [(14, None), (15, "GPU is lost"), (16, "GPU is lost"), (17, None)])

@@ -198,16 +198,6 @@ def test_wall_ms_is_the_time_of_the_inner_call_alone(store: Store, events: Event
     assert events.last["wall_ms"] == 1000.0
 
 
-def test_bytes_are_those_of_fields_put_and_of_fields_returned(
-    client: MetricsDataPlaneClient, store: Store, events: Events
-) -> None:
-    client.put_samples(["a", "b"], "p", fields={"x": Tensor(2, 3), "y": Tensor(2, element_size=2)})
-    store.result = {"x": Tensor(2, 3)}
-    client.get_samples(["a", "b", "a"], "p", ["x"])
-    client.get_data(Meta("p", ["a", "b", "b"]))
-    assert [(event["n_keys"], event["n_bytes"]) for event in events.told] == [(2, 28), (2, 24), (2, 24)]
-
-
 def test_clear_of_a_partition_reports_how_many_keys_it_had(
     client: MetricsDataPlaneClient, store: Store, events: Events
 ) -> None:

@@ -19,18 +19,11 @@ from fleetgauge.data_plane import (
     chain,
 )
 from fleetgauge.data_plane import sinks as sinks_module
-from support.data_plane_fakes import Store, Tensor
+from support.data_plane_fakes import Clock, Store, Tensor, event
 
 NOW = 1_794_790_000.0  # the start of an interval
 
 Json = dict[str, Any]
-
-
-class Clock:
-    now = NOW
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Sinks:
@@ -38,7 +31,7 @@ class Sinks:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.clock = Clock()
+        self.clock = Clock(NOW)
         self.built: list[JsonlEvents] = []
 
     def new(self, **options: Any) -> JsonlEvents:
@@ -72,18 +65,6 @@ def sinks(tmp_path: Path) -> Iterator[Sinks]:
     yield sinks
     for sink in sinks.built:
         sink.close()
-
-
-def event(op: str = "put", partition_id: str = "p", **other: Any) -> DataPlaneEvent:
-    emitted: Any = {
-        "op": op,
-        "partition_id": partition_id,
-        "n_keys": 2,
-        "n_bytes": 8,
-        "wall_ms": 1.0,
-        "status": "ok",
-    }
-    return emitted | other  # type: ignore[no-any-return]  # what is put in may be wrong on purpose
 
 
 def counts(found: list[Json]) -> list[tuple[float, int]]:
@@ -291,13 +272,6 @@ def test_events_that_find_no_room_are_counted_and_none_waits(
     released.set()
     assert sum(one["count"] for one in sinks.operations()) == 4
     assert len(caplog.records) == 1
-
-
-def test_records_that_cannot_be_written_are_counted() -> None:
-    sink = JsonlEvents("/dev/full")
-    sink(event())
-    sink.close()
-    assert sink.dropped == 3  # the start, the operation and the end
 
 
 def test_events_after_a_close_are_counted_as_dropped(sinks: Sinks) -> None:

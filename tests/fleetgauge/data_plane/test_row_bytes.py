@@ -225,12 +225,6 @@ def test_a_put_is_cleared_row_by_row_and_a_get_is_measured(make: Makes) -> None:
 # Only what the arrays can show
 
 
-def test_no_contents_are_read_however_large() -> None:
-    huge = 10**15
-    fields = {"x": Tensor(2, huge), "y": Jagged([huge, 1]), "z": LazyStack({"t": Tensor(huge)}, {})}
-    assert rows(fields, 2) == {"x": [4 * huge] * 2, "y": [4 * huge, 4], "z": [4 * huge, 0]}
-
-
 @pytest.mark.parametrize("vector", [host_vector, DeviceVector])
 @pytest.mark.parametrize("buffer", [None, 100])
 def test_offsets_are_read_wherever_they_lie(vector: Any, buffer: int | None) -> None:
@@ -274,12 +268,6 @@ def test_what_cannot_have_rows_of_its_own_is_not_walked() -> None:
 
 
 lengths = st.lists(st.integers(0, 50), min_size=1, max_size=8)
-
-
-@given(lengths=lengths, width=st.integers(0, 4), element_size=st.sampled_from([1, 2, 4, 8]))
-def test_rows_of_a_jagged_tensor_are_their_lengths(lengths: list[int], width: int, element_size: int) -> None:
-    jagged = Jagged(lengths, width, element_size=element_size)
-    assert rows({"x": jagged}, len(lengths)) == {"x": [n * width * element_size for n in lengths]}
 
 
 @given(total=st.integers(0, 1000), n_rows=st.integers(1, 20))

@@ -14,27 +14,13 @@ import pytest
 from fleetgauge.data_plane import (
     DataPlaneEvent,
     EventSink,
-    EventStatus,
     JsonlEvents,
     MetricsDataPlaneClient,
     WandbEvents,
     chain,
     log_event,
 )
-from support.data_plane_fakes import Events, Store, Tensor, in_a_process_of_its_own
-
-
-def event(
-    op: str = "put", status: EventStatus = "ok", n_keys: int = 2, n_bytes: int = 8, wall_ms: float = 1.0
-) -> DataPlaneEvent:
-    return {
-        "op": op,
-        "partition_id": "p",
-        "n_keys": n_keys,
-        "n_bytes": n_bytes,
-        "wall_ms": wall_ms,
-        "status": status,
-    }
+from support.data_plane_fakes import Clock, Events, Store, Tensor, event, in_a_process_of_its_own
 
 
 def raising(_: DataPlaneEvent) -> None:
@@ -162,13 +148,6 @@ class Run:
         self.logged.append(data)
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def puts(run: Run) -> list[int]:
     return [logged["data_plane/put/ops"] for logged in run.logged]
 
@@ -216,7 +195,7 @@ def test_outstanding_bytes_are_logged_for_a_sole_writer(sole_writer: bool) -> No
 
 
 def test_logs_are_an_interval_apart_and_on_another_thread() -> None:
-    run, clock = Run(), Clock()
+    run, clock = Run(), Clock(100.0)
     sink = WandbEvents(run, clock=clock)
     for _ in range(3):
         sink(event())

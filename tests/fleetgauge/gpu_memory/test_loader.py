@@ -64,21 +64,6 @@ def test_statistics_of_a_gpu_session_are_the_trackers_own(samples: Path) -> None
     assert session.stats["bytes_allocated_per_second"] == pytest.approx(7215048398 / 3.068166, rel=1e-4)
 
 
-def test_sessions_of_one_sink_are_told_apart_whatever_became_of_them(samples: Path) -> None:
-    loaded = load_recording(samples / "torn-running-sink")
-    assert [
-        (session.summary.session_id[:8], session.summary.status, len(list(session.events())))
-        for session in loaded.sessions
-    ] == [
-        ("efa11bbf", "completed", 60),
-        ("f971aada", "interrupted", 31),
-        ("cb2e351c", "completed", 50),
-        ("cd7c1cce", "running", 26),
-    ]
-    assert loaded.losses == {"torn_line": 1}
-    assert [len(session.parts) for session in loaded.sessions] == [1, 1, 1, 1]
-
-
 def test_torn_sink_loses_no_complete_event(samples: Path, tmp_path: Path) -> None:
     *earlier, before, last = (samples / "cpu-sink" / "segment-000001.jsonl").read_bytes().splitlines(True)
     sink(tmp_path, b"".join(earlier[:170]).decode(), "")

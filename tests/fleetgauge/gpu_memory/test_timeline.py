@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 
 import pytest
@@ -23,25 +22,6 @@ def events(kinds: list[str]) -> list[dict[str, object]]:
 
 def kinds_of(rows: list[TimelineRow]) -> Counter[str]:
     return Counter(row["event_type"] for row in rows)
-
-
-def test_row_has_what_was_measured_and_what_follows_from_it() -> None:
-    measured = {"memory_allocated": 3, "memory_reserved": 8, "device_total": 16, "context": "c", "rank": 2}
-    rows = tracking_timeline_rows(
-        [{"timestamp": 5.0} | measured, {"timestamp": 6.5, "type": "peak", "memory_change": -1}]
-    )
-    assert [list(row.values()) for row in rows] == [
-        [0, 0.0, "sample", 3, 8, None, 8, 50.0, "c", 2],
-        [1, 1.5, "peak", None, None, -1, None, None, None, None],
-    ]
-    assert list(rows[0]) == list(TimelineRow.__annotations__)
-
-
-def test_rows_are_in_order_of_time_and_all_have_one() -> None:
-    rows = tracking_timeline_rows([{"timestamp": at} for at in (7.0, 5.0, None, math.nan, 6.0, True)])
-    assert [(row["sample_index"], row["elapsed_seconds"]) for row in rows] == [(0, 0.0), (1, 1.0), (2, 2.0)]
-    assert tracking_timeline_rows([{"timestamp": None}]) == []
-    assert tracking_timeline_rows([]) == []
 
 
 @given(st.integers(0, 1500), st.sets(st.integers(0, 1499), max_size=248))

@@ -233,37 +233,7 @@ def test_tasks_that_returned_nothing_are_counted_per_stage_and_over_all() -> Non
     assert "tasks_failed" not in values
 
 
-def test_the_stage_without_a_name_is_skipped() -> None:
-    given = one(line=8)
-    assert "" in given.resource_usage_per_stage
-    [values] = flat(given)
-    assert {key.split("/")[1] for key in values if key.startswith("stage/")} == set(STAGES)
-    given.actor_pools[1].name = ""
-    [values] = flat(given)
-    assert of(values, "tasks_completed") == [48, None, 26]
-
-
 ODD = (None, math.nan, math.inf, -math.inf, "many", True, 2**70, object())
-
-
-@pytest.mark.parametrize("odd", ODD, ids=map(str, range(len(ODD))))
-def test_what_is_no_number_is_left_out_never_the_record(odd: object) -> None:
-    given = one()
-    given.main_loop_rate_hz = given.cluster.total.num_gpus = given.num_outputs = odd
-    given.actor_pools[0].processing_speed_tasks_per_second = odd
-    given.resource_usage_per_stage["Stage 00 - DownloadStage"].memory_usage = odd
-    given.resource_usage_per_stage["Stage 01 - HTTPTokenizeStage"] = odd
-    [whole], [values] = flat(one()), flat(given)
-    assert whole.keys() - values.keys() == {
-        "main_loop_rate_hz",
-        "num_outputs",
-        "outputs_per_s",
-        "cluster/total_gpus",
-        "stage/download_stage/speed_tasks_per_s",
-        "stage/download_stage/resource/mem_gb",
-        *(f"stage/http_tokenize_stage/resource/{key}" for key in ("cpu_util_pct", "mem_gb", "actor_count")),
-    }
-    assert {key: whole[key] for key in values} == values
 
 
 def _paths(value: Any, *path: object) -> list[tuple[object, ...]]:
@@ -310,10 +280,3 @@ def test_stage_keys_are_snake_case_with_an_index_on_collision(
     names: list[object], keys: list[str | None]
 ) -> None:
     assert stage_keys(names) == keys
-
-
-@given(st.lists(st.text() | st.sampled_from(["Stage 00 - A", "Stage 01 - A", "a_0", "a_1", "a"])))
-def test_no_two_stages_have_one_name(names: list[str]) -> None:
-    keys = [key for key in stage_keys(names) if key is not None]
-    assert len(set(keys)) == len(keys) == len([name for name in names if name])
-    assert not [key for key in keys if "/" in key]
