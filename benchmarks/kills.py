@@ -31,7 +31,7 @@ FIRST_LINE = "import _signal; _signal.signal(_signal.SIGTERM, print); _signal.pa
 BARE, OURS = "a bare interpreter", "the command line"
 COMMANDS = {
     BARE: ["-c", FIRST_LINE],
-    OURS: ["scripts/run_collector.py", "host", "--every", "1h"],
+    OURS: ["scripts/run_collector.py", "host", "--push", "--every", "1h"],
 }
 
 

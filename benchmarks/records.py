@@ -57,7 +57,7 @@ if untagged:
     environ["FLEETGAUGE_" + kind.upper() + "_" + untagged] = "false"
 found = Configuration(environ, None)
 collector = load_collector(kind)
-settings = found.collector(kind, collector.settings)
+settings = found.table(collector.settings, kind)
 window = collector.due(settings, now, 900, int(sent_until), now + 600 - 3600)
 context = Context(settings=settings, window=window, now=now, deadline=Deadline(600))
 result = {}

@@ -11,15 +11,14 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from common import window
 from common.config import aws
 from common.config.settings import CollectorSettings, CoreSettings
-from common.errors import ConfigurationError, FleetgaugeError
+from common.errors import FleetgaugeError
 from common.metric import Metric, Series
-from common.net.http import Http, HttpClient, pool_for
+from common.net.http import Http
 from common.net.retry import Deadline
 from common.shards import ALONE, Shard
 from common.window import Window
@@ -80,7 +79,7 @@ class Network:
     Requests through `http` are counted in the report.
     """
 
-    core: CoreSettings | None = None  # None for no proxy and the defaults of AWS
+    core: CoreSettings = field(default_factory=CoreSettings)  # by default no proxy, and what AWS defaults to
     report: Report = field(default_factory=Report)  # where requests are counted
 
     def http(self, url: str, setting: str, connections: int = 1) -> Http:
@@ -88,11 +87,11 @@ class Network:
 
         `connections` is the number of threads that use it at once.
         """
-        return Http(pool_for(url, self.core, connections), self.report, setting=setting)
+        return Http(url, self.core, self.report, setting=setting, connections=connections)
 
     def aws(self, service: str, purpose: str) -> Any:  # Any: each service has a type of its own
         """Return a client of an AWS service; raises ConfigurationError, which names the purpose."""
-        return aws.client(service, self.core or CoreSettings(), purpose)
+        return aws.client(service, self.core, purpose)
 
 
 @dataclass(frozen=True)
@@ -112,15 +111,6 @@ class Context(Generic[S]):
     network: Network = field(default_factory=Network)
     shard: Shard = ALONE
     stays: bool = False  # whether this process answers for further ticks
-
-    @cached_property
-    def http(self) -> HttpClient:
-        """GET and POST requests through the configured proxy, retried until the deadline."""
-        return HttpClient(self.network.http, self.deadline)
-
-
-def _due(settings: S, now: int, step: int, sent_until: int | None, earliest: int) -> Window:  # noqa: ARG001
-    return window.due(now, step, sent_until, earliest)
 
 
 @dataclass(frozen=True)
@@ -145,7 +135,7 @@ class Collector(Generic[S]):
     metrics: tuple[Metric, ...]
     collect: Callable[[Context[S]], Iterator[Series]]
     check: Callable[[Context[S]], Iterator[str | FleetgaugeError]] | None = None
-    due: Callable[[S, int, int, int | None, int], Window] = _due
+    due: Callable[[S, int, int, int | None, int], Window] = lambda _, *given: window.due(*given)
     has_history: bool = False
     live_only: frozenset[Metric] = frozenset()
     adds_up: bool = False
@@ -156,14 +146,7 @@ class Collector(Generic[S]):
 def load_collector(name: str) -> Collector[Any]:
     """Import one collector, and only that one: a library that another one lacks does not matter.
 
-    Raises ConfigurationError where it cannot be imported.
+    Raises ImportError for a library that this Python lacks.
     """
-    # The package imports libraries of its source, which this Python may lack.
-    try:
-        module = importlib.import_module(f"collectors.{name}.collector")
-    except ImportError as error:
-        raise ConfigurationError(
-            f"collector {name} cannot be imported: {error}. Run ./scripts/setup, or use the image."
-        ) from error
-    collector: Collector[Any] = module.COLLECTOR
+    collector: Collector[Any] = importlib.import_module(f"collectors.{name}.collector").COLLECTOR
     return collector

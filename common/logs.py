@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import sys
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, TextIO, cast
@@ -24,8 +23,6 @@ OURS = ("fleetgauge", "common", "collectors")
 # Replacing anything shorter would garble every line and protect nothing.
 _MIN_SECRET = 4
 _REDACTED = "[redacted]"
-# Erases what a line of a terminal shows: the progress, which is drawn again.
-ERASE = "\r\x1b[K"
 
 # Of the process: a library's log line or a traceback is redacted without knowing of the settings.
 remembered: set[str] = set()
@@ -102,50 +99,32 @@ def guard_streams() -> None:
     logging.captureWarnings(capture=True)
 
 
-def can_erase(stream: TextIO) -> bool:
-    """Return whether a line can be erased: on a terminal, unless it is a dumb one."""
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
+class _Formatter(logging.Formatter):
+    """One line per record, with the name of the collector.
 
-
-class _Human(logging.Formatter):
-    """One line per record for a person, with the name of the collector; unprintable characters are escaped.
-
-    `before` erases the line of a terminal, where progress may be shown.
+    For a person it is safe to print. Otherwise it is a JSON object with the names that Datadog's log pipeline
+    knows, and with `labels`.
     """
 
-    def __init__(self, name: str, before: str) -> None:
+    def __init__(self, name: str, labels: Mapping[str, str], *, for_person: bool) -> None:
         super().__init__()
-        self._name, self._before = name, before
+        self._name, self._labels, self._for_person = name, labels, for_person
 
     def format(self, record: logging.LogRecord) -> str:
-        time = self.formatTime(record, "%H:%M:%S")
-        line = f"{time} {record.levelname:<7} {self._name}: {visible(redact(record.getMessage()))}"
-        stack = self.formatException(record.exc_info) if record.exc_info else ""
-        return self._before + "\n".join([line, *map(visible, redact(stack).splitlines())])
-
-
-class _Json(logging.Formatter):
-    """One JSON object per line, with the names Datadog's log pipeline knows.
-
-    `labels` are added to each line.
-    """
-
-    def __init__(self, name: str, labels: dict[str, str]) -> None:
-        super().__init__()
-        self._name, self._labels = name, labels
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, str] = {
+        message = redact(record.getMessage())
+        stack = redact(self.formatException(record.exc_info)) if record.exc_info else ""
+        if self._for_person:
+            head = f"{self.formatTime(record, '%H:%M:%S')} {record.levelname:<7} {self._name}"
+            return "\n".join(map(visible, [f"{head}: {message}", *stack.splitlines()]))
+        line = {
             "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "status": record.levelname.lower(),
             "logger": record.name,
             "collector": self._name,
-            "message": redact(record.getMessage()),
+            "message": message,
             **self._labels,
         }
-        if record.exc_info:
-            line["error.stack"] = redact(self.formatException(record.exc_info))
-        return json.dumps(line, ensure_ascii=False)
+        return json.dumps(line | ({"error.stack": stack} if stack else {}), ensure_ascii=False)
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:
@@ -154,7 +133,7 @@ def _is_wanted(record: logging.LogRecord) -> bool:
 
 
 def set_up(
-    name: str, *, verbose: bool, labels: dict[str, str] | None = None, stream: TextIO | None = None
+    name: str, *, verbose: bool, labels: Mapping[str, str] | None = None, stream: TextIO | None = None
 ) -> None:
     """Send log records to `stream` (standard error by default); `labels` become `dd.*` in JSON lines.
 
@@ -164,8 +143,7 @@ def set_up(
     handler = logging.StreamHandler(stream)
     handler.addFilter(_is_wanted)
     tagged = {f"dd.{key}": value for key, value in (labels or {}).items() if value}
-    before = ERASE if can_erase(stream) else ""
-    handler.setFormatter(_Human(name, before) if stream.isatty() else _Json(name, tagged))
+    handler.setFormatter(_Formatter(name, tagged, for_person=stream.isatty()))
     root = logging.getLogger()
     # A process that runs several collectors calls this for each: a second handler would repeat every line.
     root.handlers[:] = [handler]

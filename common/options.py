@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -26,14 +25,13 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Backfill:
-    """A span of the past, in seconds since the epoch. `typed` are the options that request it, as given.
+    """A span of the past, in seconds since the epoch.
 
     `part` of `parts`, counted from 0, is what this process sends of it.
     """
 
     since: int
     until: int
-    typed: tuple[str, ...] = ()
     part: int = 0
     parts: int = 1
     only_enabled: bool = False  # leave out metrics of which Datadog takes no old points
@@ -55,12 +53,3 @@ class Options:
     backfill: Backfill | None = None
     shard: Shard = ALONE
     explain: tuple[str, ...] = ()  # with EXPLAIN: the name of a metric, then tags as key=value
-
-    def command(self, collector: str, *arguments: str) -> str:
-        """Return a command line for the same collector, to copy; `arguments` are its options.
-
-        One that sends a backfill has --yes: there may be no terminal to confirm on.
-        """
-        yes = ("--yes",) if {"--since", "--push"} <= set(arguments) else ()
-        config = ("--config", self.config) if self.config else ()
-        return shlex.join(["run_collector.py", collector, *arguments, *self.shard.options, *yes, *config])

@@ -17,7 +17,7 @@ from common.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent
 PREFIX = "FLEETGAUGE_"
-PROVISION = "provision"  # whose variables are no collector's
+PROVISION = "provision"  # the table of scripts/provision.py, whose variables are no collector's
 
 
 def names(root: Path = ROOT) -> list[str]:
@@ -57,11 +57,9 @@ def declaration(name: str) -> Declaration:
     )
 
 
-def missing_library(error: ModuleNotFoundError) -> ConfigurationError:
+def missing_library(error: ImportError) -> ConfigurationError:
     """Return the error for a library that this Python lacks, with the command that installs all of them."""
-    return ConfigurationError(
-        f"this Python ({sys.executable}) lacks {error.name}: run {ROOT}/scripts/setup once"
-    )
+    return ConfigurationError(f"this Python ({sys.executable}): {error}: run {ROOT}/scripts/setup once")
 
 
 def owner(variable: str, known: list[str]) -> str | None:
@@ -85,12 +83,8 @@ def without_others(name: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 def expand(given: list[str], known: list[str]) -> list[str]:
     """Return the collectors that the command line names, each once; ConfigurationError for an unknown one."""
-    if given == ["all"]:
-        return known
     if "all" in given:
-        raise ConfigurationError(
-            "`all` cannot be combined with other names: it already names every collector"
-        )
+        return known
     for name in given:
         if name not in known:
             hint = nearest(name, [*known, "all"])

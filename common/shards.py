@@ -30,10 +30,5 @@ class Shard:
         digest = blake2b(unit.encode(errors="surrogatepass"), digest_size=8).digest()
         return int.from_bytes(digest, "big") % self.count == self.index
 
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The part of a command line that requests it."""
-        return ("--shard", str(self)) if self.count > 1 else ()
-
 
 ALONE = Shard()

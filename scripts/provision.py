@@ -26,8 +26,7 @@ sys.path[0] = str(ROOT)
 try:
     from common import logs, registry, signals
     from common.cli.arguments import interval
-    from common.config.settings import CoreSettings, DatadogSettings
-    from common.config.sources import PROVISION_TABLE, Configuration, refuse_unknown_variables
+    from common.config.sources import Configuration
     from common.datadog.client import DatadogClient
     from common.datadog.diff import show
     from common.datadog.documents import (
@@ -77,11 +76,8 @@ class Run:
     def __init__(
         self, options: argparse.Namespace, environ: Mapping[str, str], confirm: Confirm | None
     ) -> None:
-        known = registry.names()
-        own = {name: value for name, value in environ.items() if registry.owner(name, known) is None}
-        refuse_unknown_variables(own, (CoreSettings, DatadogSettings, ProvisionSettings))
         configuration = Configuration(environ, options.config)
-        settings = configuration.table(ProvisionSettings, PROVISION_TABLE)
+        settings = configuration.table(ProvisionSettings, registry.PROVISION)
         core = configuration.core
         wandb = environ.get("WANDB_BASE_URL", "").strip() or "https://wandb.ai"
         target = DocumentTarget(
@@ -121,12 +117,17 @@ class Run:
                 self.datadog.validate(document)
                 print_line(f"monitor {key}: valid")
             except DeliveryError as error:
+                raise_if_key_is_refused(error)
                 self.fail(f"monitor {key}", error)
 
     def steps(self) -> Iterator[Step]:
         """Yield the steps of all dashboards and monitors."""
         for resource, declared in self.documents.items():
-            yield from self.datadog.plan(resource, {} if self.options.remove else declared)
+            for step in self.datadog.plan(resource, {} if self.options.remove else declared):
+                if step.action == "failed":
+                    self.fail(f"{step.resource} {step.document}", step.reason)
+                else:
+                    yield step
 
     def provision(self, steps: list[Step]) -> None:
         """Create and update; then ask about documents that were edited or are no longer needed."""
@@ -201,10 +202,8 @@ class Run:
         self.counts[step.action if done else "failed"] += 1
         report(step, DONE[step.action] if done else "changed since it was read, left: run this again")
 
-    def fail(self, what: str, error: DeliveryError) -> None:
-        """Report a write that was refused or lost; raise where the key is refused, as all others would be."""
-        if getattr(error, "status", None) in {401, 403}:
-            raise error
+    def fail(self, what: str, error: DeliveryError | str) -> None:
+        """Report a document that was refused or lost; the others go on, and the exit code is 1."""
         self.counts["failed"] += 1
         print_line(f"{what}: failed: {error}")
 
@@ -229,6 +228,7 @@ class Run:
                 if fields and self.options.push:
                     self.datadog.write_metadata(metric.name, fields)
             except DeliveryError as error:
+                raise_if_key_is_refused(error)
                 self.fail(f"metadata {metric.name}", error)
         left = f", {counts['left']} differ and are left (--overwrite-edited)" if counts["left"] else ""
         unknown = f", {counts['unknown']} metrics not sent yet" if counts["unknown"] else ""
@@ -240,6 +240,12 @@ class Run:
         parts = [f"{self.counts[action]} {action}" for action in SUMMARY if self.counts[action]]
         parts += [f"{self.counts['failed']} failed"] if self.counts["failed"] else []
         print_line(f"{done}: {', '.join(parts) or 'nothing to do'}{metadata}")
+
+
+def raise_if_key_is_refused(error: DeliveryError) -> None:
+    """Raise where Datadog refuses the key for what no single document can restrict: all would be refused."""
+    if getattr(error, "status", None) in {401, 403}:
+        raise error
 
 
 def report(step: Step, text: str) -> None:

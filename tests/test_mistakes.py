@@ -49,7 +49,6 @@ AWS = {"FLEETGAUGE_SECRET_PREFIX": "a/b", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_
 COMMAND_LINE = [
     Mistake("wnadb", "wandb"),
     Mistake("", "wandb"),
-    Mistake("all wandb", "all"),
     Mistake("wandb --psuh", "--push"),
     Mistake("wandb --since yesterday", "--since"),
     Mistake("wandb --since 1d --until 2d", "--until"),

@@ -317,11 +317,7 @@ class Projects:
         after: str | None = None
         while True:
             try:
-                page, after = persist(
-                    lambda: self._page(entity, after),  # noqa: B023
-                    self._deadline,
-                    self._deadline.sleep,
-                )
+                page, after = persist(lambda: self._page(entity, after), self._deadline)  # noqa: B023
             except TransientError as error:
                 raise SourceError(f"cannot list the projects of {entity}: {error}") from None
             if self._pause:

@@ -334,7 +334,7 @@ class _Pass:
         self._outages, self._obstacle = 0, None
         self._allowed = min(reader.connections, self._allowed + RECOVERY)
         # The rate limit is per user, and W&B announces it: waiting for its reset is cheaper than a 429.
-        left, reset = requests_left(response.headers), requested_wait(response.headers, 0)
+        left, reset = requests_left(response.headers), requested_wait(response.headers)
         if left is not None and left <= len(self._under_way) and reset is not None:
             self._opens = max(self._opens, now + reset)
             self._obstacle = SourceError(f"the rate limit of W&B takes no request for {reset:g} s")

@@ -1,7 +1,7 @@
 """The grammar of the command line, and the options it requests. Standard library only.
 
-`main.py` uses both; `docs/command-line.md` and `completion.py` are made from the grammar. The result is
-`common/options.py`, which the rest of the service knows instead of argparse.
+`main.py` uses both; `docs/command-line.md` and the completion of shells are made from the grammar. The result
+is `common/options.py`, which the rest of the service knows instead of argparse.
 """
 
 from __future__ import annotations
@@ -12,20 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from common.cli.completion import SCRIPTS
 from common.errors import ConfigurationError
 from common.options import Backfill, Mode, Options
 from common.registry import nearest
 from common.shards import SHARDED, Shard
-from common.times import duration, iso, parse_duration, parse_moment
+from common.times import iso, parse_duration, parse_moment
 from fleetgauge import __version__
 
 LAST_DAY = "1d"  # the span of a page without --since
 LIVE, PAST = 120.0, 3600.0  # deadlines, in seconds
 TO_END = 15.0  # seconds that ending a child which hangs, and reporting that, may take
-EXPLAINED = "wandb"  # the collector that can list what a value is made of
-MAX_SHARDS = 64
-MAX_PARTS = 10_000
+MAX_PARTS = 10_000  # of --shard and --slice
 INDEX = "JOB_COMPLETION_INDEX"  # which Kubernetes sets in each pod of an Indexed Job
 
 _SENDING = ("--enable-historical", "--only-enabled", "--yes")
@@ -36,6 +33,11 @@ _EXCLUDED = {
     "--push": ("--csv", "--html"),
     "--json": ("--csv", "--html"),
     "--explain": ("--every",),
+}
+# Scripts that a shell sources. Where neither a collector nor an option fits, both complete names of files.
+COMPLETION = {
+    "bash": 'complete -o default -W "{words}" run_collector.py',
+    "zsh": "_run_collector() {{ compadd -- {words} || _files }}\ncompdef _run_collector run_collector.py",
 }
 _EPILOG = """\
 examples:
@@ -85,8 +87,8 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
     explain = "wandb only: list the runs behind the current value of a metric, and what each adds"
     add("--explain", nargs="+", metavar=("METRIC", "tag=value"), help=explain)
     add("--list", action="store_true", help="list the collectors and what each reads")
-    completion = f"print a completion script for {' or '.join(SCRIPTS)}"
-    add("--completion", metavar="SHELL", choices=[*SCRIPTS], help=completion)
+    completion = f"print a completion script for {' or '.join(COMPLETION)}"
+    add("--completion", metavar="SHELL", choices=[*COMPLETION], help=completion)
     add("--version", action="version", version=__version__, help="print the version and exit")
     add("-h", "--help", action="help", help="show this help and exit")
     add = made.add_argument_group("options").add_argument
@@ -136,9 +138,8 @@ def options_of(
     """
     mode = Mode.EXPLAIN if given.explain else given.mode or Mode.DRY_RUN
     _refuse_odd_pairs(given)
-    for option, text, only in (("--shard", given.shard, SHARDED), ("--explain", given.explain, EXPLAINED)):
-        if text and names != [only]:
-            raise ConfigurationError(f"{option} is for {only} alone")
+    if given.shard and names != [SHARDED]:
+        raise ConfigurationError(f"--shard is for {SHARDED} alone")
     for text in (given.explain or ())[1:]:
         if not all(text.partition("=")):
             raise ConfigurationError(f"--explain: {text!r} is not a tag: write tag=value")
@@ -153,12 +154,12 @@ def options_of(
         # The grid of a process that stays is its interval: each run answers for one tick.
         step=given.every or given.step,
         every=given.every,
-        named=given.names != ["all"],
+        named="all" not in given.names,
         verbose=given.verbose,
         # Absolute, because it is part of command lines that a person copies into another directory.
         config=given.config and str(Path(given.config).resolve()),
         backfill=backfill,
-        shard=Shard(*_part_of("--shard", given.shard, environ, MAX_SHARDS)),
+        shard=Shard(*_part_of("--shard", given.shard, environ)),
         explain=tuple(given.explain or ()),
     )
 
@@ -188,7 +189,7 @@ def _backfill(
         raise ConfigurationError(f"--since, --until: {error}") from None
     if until <= since:
         raise ConfigurationError(f"--until {iso(until)} is not after --since {iso(since)}")
-    part, parts = _part_of("--slice", given.slice, environ, MAX_PARTS)
+    part, parts = _part_of("--slice", given.slice, environ)
     # `7d` is relative to now, which differs between pods: their slices would overlap or leave gaps. Only a
     # date contains a dash.
     if parts > 1 and not all("-" in (text or "") for text in (given.since, given.until)):
@@ -196,12 +197,9 @@ def _backfill(
             "--slice needs --since and --until as moments, so that all parts are of the same span: "
             f"write --since {iso(since)} --until {iso(until)}"
         )
-    step = duration(given.step) if given.step else None
-    typed = {"--since": given.since, "--until": given.until, "--step": step, "--slice": given.slice}
     return Backfill(
         since=since,
         until=until,
-        typed=tuple(argument for pair in typed.items() if pair[1] for argument in pair),
         part=part,
         parts=parts,
         only_enabled=given.only_enabled,
@@ -224,18 +222,18 @@ def _refuse_odd_pairs(options: argparse.Namespace) -> None:
                 raise ConfigurationError(f"{option} and {other} exclude each other: leave one of them out")
 
 
-def _part_of(option: str, text: str | None, environ: Mapping[str, str], most: int) -> tuple[int, int]:
+def _part_of(option: str, text: str | None, environ: Mapping[str, str]) -> tuple[int, int]:
     """Return the part and the number of parts, from `2/8`, or from `/8` and the index of the pod.
 
-    (0, 1) without a text. ConfigurationError where it is malformed, or has more than `most` parts.
+    (0, 1) without a text. ConfigurationError where it is malformed, or has more than MAX_PARTS parts.
     """
     if text is None:
         return 0, 1
     index, _, count = text.strip().partition("/")
     index = index or environ.get(INDEX, "").strip()
-    if index.isdecimal() and count.isdecimal() and int(index) < int(count) <= most:
+    if index.isdecimal() and count.isdecimal() and int(index) < int(count) <= MAX_PARTS:
         return int(index), int(count)
     raise ConfigurationError(
         f"{option} {text} is not a part: write 0/8 to 7/8, or /8 where {INDEX} is set; "
-        f"there may be {most:,} parts"
+        f"there may be {MAX_PARTS:,} parts"
     )

@@ -13,19 +13,17 @@ import gc
 import json
 import logging
 import os
-import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import logs, registry
-from common.cli.arguments import LIVE, options_of, parser
-from common.cli.completion import script
+from common.cli.arguments import COMPLETION, LIVE, options_of, parser
 from common.errors import ConfigurationError
 from common.options import DATADOG, Mode, Options
 from common.outcome import Outcome, Status
@@ -62,16 +60,16 @@ def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
         return code
     except ConfigurationError as error:
         return _fail(str(error), EXIT_CONFIGURATION)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         return _fail(str(registry.missing_library(error)), EXIT_CONFIGURATION)
     # The reader of the output has closed it, such as `head`: exit as a program without a handler would.
     except BrokenPipeError:
         return 128 + signal.SIGPIPE
     except OSError as error:
-        return _fail(_trouble(error), EXIT_FAILED)
+        return _fail(_reason(error), EXIT_FAILED)
 
 
-def _trouble(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     """Return the message for an error of the operating system; without a file it is about standard output."""
     return f"{error.filename or 'standard output cannot be written'}: {error.strerror or error}"
 
@@ -84,7 +82,7 @@ def _surviving_full_disk() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        log.error("%s", _trouble(error))
+        log.error("%s", _reason(error))
 
 
 def _fail(message: str, code: int) -> int:
@@ -102,7 +100,9 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
     logs.set_up("run_collector", verbose=given.verbose)
     known = registry.names()
     if given.completion:
-        print(script(given.completion, arguments, [*known, "all"]))
+        # argparse has no public way to list its options.
+        options_known = (option for action in arguments._actions for option in action.option_strings)
+        print(COMPLETION[given.completion].format(words=" ".join([*known, "all", *options_known])))
         return EXIT_OK
     if given.list:
         summaries = {name: registry.declaration(name).summary for name in known}
@@ -169,34 +169,16 @@ def _run_here(
     names: list[str], given: argparse.Namespace, options: Options, environ: Mapping[str, str]
 ) -> int:
     """Run collectors one after another in this process, show what they found, and return the exit code."""
-    from common.cli.progress import ProgressDisplay
     from common.collector import load_collector
     from common.run.run import run
 
     points: dict[str, Points] = {}
     outcomes = []
-    shown = ProgressDisplay(sys.stderr)
-
-    def agree(text: str) -> bool:
-        """Show what will be sent; return whether a person agrees. Anything but y or yes is a no."""
-        shown.close()
-        sys.stderr.write("\n".join(map(visible, text.split("\n"))) + "\nSend it? [y/N] ")
-        sys.stderr.flush()
-        return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
     def run_one(name: str, options: Options, points: dict[str, Points]) -> Outcome:
         # Standard output is for points, perhaps as JSON: what a library prints must not be among them.
-        with redirect_stdout(sys.stderr):
-            outcome = run(
-                name,
-                options,
-                environ,
-                points=points,
-                agree=lambda text: agree(f"{name}: {text}"),
-                progress=lambda doing, done, total: shown.progress(name, doing, done, total),
-            )
-        shown.close()
-        return outcome
+        with redirect_stdout(sys.stderr), _person(name) as (agree, progress):
+            return run(name, options, environ, points=points, agree=agree, progress=progress)
 
     # What all collectors share is checked once, after them.
     shared = [DATADOG] if options.mode in {Mode.CHECK, Mode.PRINT_CONFIG} else []
@@ -221,6 +203,37 @@ def _run_here(
     return exit_code(outcomes)
 
 
+@contextmanager
+def _person(name: str) -> Iterator[tuple[Callable[[str], bool], Callable[[str, int, int | None], None]]]:
+    """Yield what a run confirms a backfill with, and what it shows its progress with, to a person.
+
+    Progress is the last line of a terminal, below the lines of the log; elsewhere it is not shown.
+    """
+    if not sys.stderr.isatty():
+        yield (lambda _: False), (lambda *_: None)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    status = Console(stderr=True).status(name)
+
+    def agree(text: str) -> bool:
+        """Show what will be sent; return whether a person agrees. Anything but y or yes is a no."""
+        status.stop()
+        sys.stderr.write("\n".join(map(visible, f"{name}: {text}".split("\n"))) + "\nSend it? [y/N] ")
+        sys.stderr.flush()
+        answer = sys.stdin.readline()
+        status.start()
+        return answer.strip().lower() in {"y", "yes"}
+
+    def progress(doing: str, done: int, total: int | None) -> None:
+        number = f", {done:,} of {total:,}" if total else f", {done:,} so far" if done else ""
+        status.update(Text(visible(f"{name}: {doing}{number}"), overflow="ellipsis", no_wrap=True))
+
+    with status:
+        yield agree, progress
+
+
 def _show(
     outcomes: list[Outcome],
     points: Mapping[str, Points],
@@ -240,29 +253,24 @@ def _show(
     from common.show import table
 
     output = table.Output(sys.stdout)
-    span = _span(options, environ) if points else None
-    written = [*_write_files(outcomes, points, given, span)] if span else []
+    span, written = None, []
+    if options.backfill and points:
+        from common.config.sources import Configuration
+        from common.window import Window
+
+        past = options.backfill
+        step = options.step or Configuration(environ, options.config).core.step
+        span = Window(past.since, past.until, step).slice(past.part, past.parts)
+        written = [*_write_files(outcomes, points, given, span)]
     table.show(output, outcomes, points, span)
     if options.mode in {Mode.DRY_RUN, Mode.PUSH}:
         table.show_totals(output, outcomes, pushed=options.mode is Mode.PUSH)
     for path in written:
         output.line(f"wrote {visible(path)}")
-    advice = _next_command(outcomes, given, options) if options.mode is Mode.DRY_RUN else ""
-    if advice and sys.stdout.isatty():
-        print(advice)  # a command line is not wrapped
+    if options.mode is Mode.DRY_RUN and sys.stdout.isatty():
+        is_wrong = exit_code(outcomes) == EXIT_CONFIGURATION
+        output.line("--check shows all that is wrong" if is_wrong else "--push sends it")
     sys.stdout.flush()
-
-
-def _span(options: Options, environ: Mapping[str, str]) -> Window | None:
-    """Return the span of a backfill, whose configuration a run has read; None for a live run."""
-    if options.backfill is None:
-        return None
-    from common.config.sources import Configuration
-    from common.window import Window
-
-    past = options.backfill
-    step = options.step or Configuration(environ, options.config).core.step
-    return Window(past.since, past.until, step).slice(past.part, past.parts)
 
 
 def _write_files(
@@ -280,19 +288,6 @@ def _write_files(
 
         dashboards = {name: views_of(name, found.metrics).dashboards for name, found in points.items()}
         yield str(write_page(Path(given.html), outcomes, points, span, dashboards))
-
-
-def _next_command(outcomes: list[Outcome], given: argparse.Namespace, options: Options) -> str:
-    """Return a line with the command that a person may want after a dry run; empty where there is none."""
-    if exit_code(outcomes) == EXIT_CONFIGURATION:
-        purpose, arguments = "see all that is wrong", ["--check"]
-    elif any(outcome.counts.samples for outcome in outcomes):
-        purpose, arguments = "send it", [*(options.backfill.typed if options.backfill else ()), "--push"]
-    else:
-        return ""
-    config = ("--config", given.config) if given.config else ()
-    command = ["run_collector.py", *given.names, *arguments, *options.shard.options, *config]
-    return visible(f"next, to {purpose}: {shlex.join(command)}")
 
 
 def exit_code(outcomes: list[Outcome]) -> int:

@@ -69,7 +69,8 @@ def supervise(
     `argv` is the command line that each child gets as well, `environ` what its variables are selected from.
     Each runs once, two at a time. With `--every` all run until interrupted, each on its own clock; one that
     died or hung is started again, at most once in each interval. Returns False where Datadog refused the key
-    in three runs in a row: continuing is no use.
+    in three runs in a row: continuing is no use. The ready file is there once each collector had a good
+    run, and not while one had three bad ones in a row.
     """
     every = options.every
     slots = threading.Semaphore(len(names) if every else AT_ONCE)
@@ -92,7 +93,10 @@ def supervise(
 
     for name in names:
         threading.Thread(target=watch, args=(name,), daemon=True).start()
-    ready = ReadyFile(environ.get("FLEETGAUGE_READY_FILE", "").strip() if every else "", names)
+    ready_file = environ.get("FLEETGAUGE_READY_FILE", "").strip() if every else ""
+    # Not ready before the first good run of each. A file that an earlier container left is removed.
+    bad = dict.fromkeys(names, MAX_BAD)  # runs in a row with an error
+    _mark_ready(ready_file, is_ready=False)
     refused = dict.fromkeys(names, 0)  # runs in a row in which Datadog refused the key
     outstanding = len(names)
     try:
@@ -101,9 +105,15 @@ def supervise(
             outstanding -= 1
             name, error = outcome.collector, outcome.error
             if error and error.type == CHILD_ERROR:
-                _report(outcome, options, environ)
+                from common.run.run import report_failure
+
+                report_failure(outcome, options, environ)
+                # It logged under the name of that collector.
+                logs.set_up("run_collector", verbose=options.verbose)
             show(outcome)
-            ready.note(outcome)
+            # A unit that was lost does not make a run bad, an error does.
+            bad[name] = bad[name] + 1 if error and outcome.status is not Status.SKIPPED else 0
+            _mark_ready(ready_file, is_ready=max(bad.values()) < MAX_BAD)
             refused[name] = refused[name] + 1 if error and error.status == FORBIDDEN else 0
             if every and refused[name] == MAX_BAD:
                 log.error("Datadog refused the key in %d runs in a row: giving up", MAX_BAD)
@@ -190,15 +200,6 @@ def _failed(name: str, why: str, started: float) -> Outcome:
     return Outcome(name, Status.FAILED, seconds=seconds, error=ErrorSummary(CHILD_ERROR, why))
 
 
-def _report(outcome: Outcome, options: Options, environ: Mapping[str, str]) -> None:
-    """Send `collector.up = 0` for a child that could not; a failure to send is logged."""
-    from common.run.run import report_failure
-
-    report_failure(outcome, options, environ)
-    # The session logged under the name of that collector.
-    logs.set_up("run_collector", verbose=options.verbose)
-
-
 def child_environment(name: str, environ: Mapping[str, str], config: str | None) -> dict[str, str]:
     """Return the environment of the child of one collector: no other one's settings or credentials.
 
@@ -221,35 +222,18 @@ def child_environment(name: str, environ: Mapping[str, str], config: str | None)
     return passed | {CHILD: name}
 
 
-class ReadyFile:
-    """A file for a probe of Kubernetes: a DaemonSet without a probe is READY whatever its process does.
+def _mark_ready(path: str, *, is_ready: bool) -> None:
+    """Create or remove the file for a probe of Kubernetes; an error is logged: collecting is more important.
 
-    It is there once each collector had a good run, and not while one had three bad ones in a row.
+    A DaemonSet without a probe is READY whatever its process does. Nothing is done for an empty path.
     """
-
-    def __init__(self, path: str, names: list[str]) -> None:
-        self._path = Path(path) if path else None
-        # Not ready before the first good run. A file that an earlier container left is removed.
-        self._bad = dict.fromkeys(names, MAX_BAD)
-        self._update()
-
-    def note(self, outcome: Outcome) -> None:
-        """Count the outcome of one run. A unit that was lost does not make it bad, an error does."""
-        is_bad = outcome.error is not None and outcome.status is not Status.SKIPPED
-        self._bad[outcome.collector] = self._bad[outcome.collector] + 1 if is_bad else 0
-        self._update()
-
-    def _update(self) -> None:
-        """Create or remove the file; an error is logged, because collecting is more important."""
-        if self._path is None:
-            return
-        try:
-            if max(self._bad.values()) < MAX_BAD:
-                self._path.touch()
-            else:
-                self._path.unlink(missing_ok=True)
-        except OSError as error:
-            log.error("FLEETGAUGE_READY_FILE: %s: %s", self._path, error.strerror or error)
+    try:
+        if path and is_ready:
+            Path(path).touch()
+        elif path:
+            Path(path).unlink(missing_ok=True)
+    except OSError as error:
+        log.error("FLEETGAUGE_READY_FILE: %s: %s", path, error.strerror or error)
 
 
 # The child.

@@ -24,7 +24,6 @@ from common.config import aws
 from common.config.settings import (
     ALLOW_PLAIN_HTTP,
     IS_NON_BLANK,
-    CollectorSettings,
     CoreSettings,
     DatadogAddress,
     DatadogSettings,
@@ -36,7 +35,7 @@ from common.config.settings import (
 )
 from common.errors import ConfigurationError, NotConfiguredError, SourceError
 from common.logs import remember_secret
-from common.registry import PREFIX, nearest
+from common.registry import PREFIX, PROVISION, nearest
 
 if TYPE_CHECKING:
     from types_boto3_secretsmanager import SecretsManagerClient
@@ -47,7 +46,6 @@ AWS_CREDENTIALS = (  # which the AWS client reads itself
 )
 ENVIRONMENT = "the environment"
 DATADOG_TABLE = "datadog"
-PROVISION_TABLE = "provision"
 # A path that names a device or a large file by mistake must not fill the memory.
 MAX_FILE_BYTES = 2**18
 RENAMED = {"FLEETGAUGE_CHECKPOINTS": "FLEETGAUGE_STATE", "checkpoints": "state"}
@@ -59,7 +57,6 @@ _TYPE_NAMES: dict[type, str] = dict.fromkeys((int, float), "a number")
 _TYPE_NAMES |= {bool: "a boolean", str: "text", list: "a list", dict: "a table"}
 
 M = TypeVar("M", bound=Settings)
-S = TypeVar("S", bound=CollectorSettings)
 
 log = logging.getLogger(__name__)
 
@@ -111,18 +108,21 @@ class Configuration:
 
         Raises NotConfiguredError without an API key, ConfigurationError and SourceError.
         """
-        return self.table(DatadogSettings, DATADOG_TABLE)
-
-    def collector(self, name: str, model: type[S]) -> S:
-        """Return the settings of a collector; unknown variables are refused before AWS is contacted.
-
-        Raises as `load`.
-        """
-        refuse_unknown_variables(self._environ, (CoreSettings, DatadogSettings, model))
-        return self.table(model, name)
+        return self._load(DatadogSettings, DATADOG_TABLE)
 
     def table(self, model: type[M], table: str) -> M:
-        """Return the settings of a table of the file, with its secret; raises as `load`."""
+        """Return the settings of a collector or a command, which has a table of the file and a secret.
+
+        Raises as `load`, and ConfigurationError for variables with our prefix that are neither of this model
+        nor of another collector: they may be misspelt. They are refused before AWS is contacted.
+        """
+        models = (CoreSettings, DatadogSettings, model)
+        known = [name for each in models for name in variables(each).values()]
+        ours = [name for name in registry.without_others(table, self._environ) if name.startswith(PREFIX)]
+        _refuse_unknown("variable", ours, known, "")
+        return self._load(model, table)
+
+    def _load(self, model: type[M], table: str) -> M:
         return load(model, table, environ=self._environ, file=self._file, secrets=self._secrets)
 
 
@@ -154,7 +154,7 @@ class ConfigurationFile:
         ConfigurationError where its name has another value.
         """
         if name is None:
-            tables = (*registry.names(), DATADOG_TABLE, PROVISION_TABLE)
+            tables = (*registry.names(), DATADOG_TABLE, PROVISION)
             return {key: value for key, value in self.tables.items() if key not in tables}
         content: object = self.tables.get(name, {})
         if not isinstance(content, dict):
@@ -281,15 +281,6 @@ def _explain(error: ValidationError, searched: list[str], origins: Mapping[str, 
 def _type_name(value: object) -> str:
     """Return the type of a TOML or JSON value in plain English."""
     return _TYPE_NAMES.get(type(value), "a date or time")
-
-
-def refuse_unknown_variables(environ: Mapping[str, str], models: Iterable[type[Settings]]) -> None:
-    """Raise ConfigurationError for variables with our prefix that no model has: they may be misspelt.
-
-    `models` are those that this process reads.
-    """
-    known = [name for model in models for name in variables(model).values()]
-    _refuse_unknown("variable", (name for name in environ if name.startswith(PREFIX)), known, "")
 
 
 def _refuse_unknown(kind: str, given: Iterable[str], known: list[str], where: str) -> None:

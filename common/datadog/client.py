@@ -10,7 +10,7 @@ what was submitted to it is lost. `intake.py`, `historical.py` and `provisioning
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeVar
 
 import orjson
@@ -18,10 +18,8 @@ import orjson
 from common.config.settings import CoreSettings, DatadogSettings
 from common.datadog.payloads import Encoding
 from common.errors import ConfigurationError, DeliveryError, RefusedError, SourceError
-from common.logs import redact
-from common.net.http import Http, RejectedError, Reply, TooLargeError, UnavailableError, pool_for
-from common.net.retry import Deadline, TransientError, persist, requested_wait
-from common.text import excerpt
+from common.net.http import Http, RejectedError, Reply, TooLargeError, quote
+from common.net.retry import Deadline, TransientError, persist
 from common.times import parse_http_date
 
 RESPONSE_TIMEOUT = 15.0  # seconds of one attempt
@@ -30,7 +28,7 @@ RESPONSE_LIMIT = 2**20
 MAX_PROBLEMS = 5  # quoted from one response
 
 # Datadog refuses a key of another site in the same way as an invalid one.
-_CHECK_KEY = "check that DD_API_KEY is valid and belongs to this site (DD_SITE)"
+_VALID_KEY = "that DD_API_KEY is valid and belongs to this site (DD_SITE)"
 _NOT_DATADOG = "this does not look like Datadog: check DD_SITE, FLEETGAUGE_DD_URL and HTTPS_PROXY"
 
 T = TypeVar("T")
@@ -62,20 +60,17 @@ class DatadogClient:
         self.requests = 0
         self.clock_skew: float | None = None  # seconds that our clock is ahead of Datadog's
         self._keys = {"DD-API-KEY": settings.api_key}
-        hint = _CHECK_KEY
+        self._hint = f"check {_VALID_KEY}"
         if permissions:
             if settings.app_key is None:
                 missing = settings.not_set("DD_APP_KEY")
                 raise ConfigurationError(f"this needs an application key ({permissions}): {missing}")
             self._keys["DD-APPLICATION-KEY"] = settings.app_key
             # The response does not identify the key that was refused.
-            hint = (
-                f"check that DD_APP_KEY is valid and has the permissions {permissions}, and that DD_API_KEY "
-                "is valid and of the same organisation and site (DD_SITE)"
-            )
-        self._hints = {401: hint, 403: hint, 404: "check DD_SITE or FLEETGAUGE_DD_URL"}
+            app_key = f"that DD_APP_KEY is valid and has the permissions {permissions}"
+            self._hint = f"check {app_key}, and {_VALID_KEY}"
         setting = "DD_SITE" if settings.url is None else "FLEETGAUGE_DD_URL"
-        self._http = Http(pool_for(self.address, core), self, setting=setting)
+        self._http = Http(self.address, core, self, setting=setting)
         self._reply: Reply | None = None  # to the last request
         self._dated: tuple[float, float] | None = None  # the last `Date`, and when it was received
 
@@ -86,10 +81,9 @@ class DatadogClient:
         series and second. Raises RefusedError, with status 413 for a body that is too large, DeliveryError
         once retries have failed, ConfigurationError and DeadlineExceededError.
         """
-        headers = {"Content-Type": "application/json", "Content-Encoding": self.encoding}
 
         def attempt() -> None:
-            reply = self._send("POST", "/api/v2/series", body, headers)
+            reply = self.request("POST", "/api/v2/series", body, self.encoding)
             # Only a 202 without errors confirms that the intake accepted the points.
             if reply.status != 202:
                 raise RefusedError(self._unexpected(reply))
@@ -98,7 +92,7 @@ class DatadogClient:
             if not isinstance(document := reply.document, dict):
                 raise TransientError(self._unexpected(reply))
             if (errors := document.get("errors")) not in (None, []):
-                raise RefusedError(f"{self.address} answered 202 with errors: {_quote(str(errors), 500)}")
+                raise RefusedError(f"{self.address} answered 202 with errors: {quote(str(errors))}")
 
         self.retry(attempt)
 
@@ -107,7 +101,7 @@ class DatadogClient:
         reply = self.retry(lambda: self.request("GET", "/api/v1/validate"))
         valid = reply.document.get("valid") if isinstance(reply.document, dict) else None
         if valid is False:
-            raise RefusedError(f"{self.address} reports that the key is not valid; {_CHECK_KEY}", status=403)
+            raise RefusedError(f"{self.address} reports that the key is not valid; {self._hint}", status=403)
         if reply.status != 200 or valid is not True:
             raise RefusedError(self._unexpected(reply))
         return f"the API key is valid at {self.address}"
@@ -131,19 +125,45 @@ class DatadogClient:
                 raise TransientError(self._unexpected(self._reply)) from None
 
         try:
-            return persist(attempt, self.deadline, self.deadline.sleep)
+            return persist(attempt, self.deadline)
         except TransientError as error:
             raise DeliveryError(str(error)) from error
 
-    def request(self, method: str, path: str, body: object = None) -> Reply:
-        """Send one request, with a JSON body where there is one, and return its 2xx response.
+    def request(self, method: str, path: str, body: object = None, encoding: str | None = None) -> Reply:
+        """Send one request with the keys and return its 2xx response.
 
-        It is not retried: `retry` is for that. Raises UnavailableError and other TransientErrors,
-        RefusedError, ConfigurationError and DeadlineExceededError.
+        `body` is sent as JSON; bytes are JSON already, in `encoding`. It is not retried: `retry` is for that.
+        Raises UnavailableError (408, 429, 5xx) and other TransientErrors, RefusedError for any other status,
+        ConfigurationError and DeadlineExceededError.
         """
-        if body is None:
-            return self._send(method, path, None, {})
-        return self._send(method, path, orjson.dumps(body), {"Content-Type": "application/json"})
+        headers = {name: key.get_secret_value() for name, key in self._keys.items()}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        if encoding:
+            headers["Content-Encoding"] = encoding
+        try:
+            self._reply = reply = self._http.send(
+                method,
+                self.address + path,
+                body if isinstance(body, bytes | None) else orjson.dumps(body),
+                {"Accept": "application/json", **headers},
+                self.deadline,
+                read_timeout=RESPONSE_TIMEOUT,
+                largest=RESPONSE_LIMIT,
+            )
+        except TooLargeError as error:
+            raise RefusedError(f"{error}; {_NOT_DATADOG}") from None
+        except SourceError as error:
+            raise RefusedError(str(error)) from None
+        # The `Date` of any response shows the skew of our clock, also that of a refusal.
+        date = parse_http_date(reply.headers.get("Date", ""))
+        if date is not None:
+            self.clock_skew = self.clock() - date
+            self._dated = date, self.deadline.elapsed()
+        try:
+            return reply.checked()
+        except RejectedError:
+            raise self._refusal(reply) from None
 
     def server_time(self) -> float:
         """Return the time on Datadog's clock; DeliveryError where no response had a date.
@@ -155,41 +175,6 @@ class DatadogClient:
         date, received = self._dated
         return date + self.deadline.elapsed() - received
 
-    def _send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
-        """Send one request with the keys; return its 2xx response.
-
-        Raises UnavailableError for 408, 429 and 5xx, RefusedError for any other status.
-        """
-        keys = {name: key.get_secret_value() for name, key in self._keys.items()}
-        try:
-            reply = self._http.send(
-                method,
-                self.address + path,
-                body,
-                {"Accept": "application/json", **headers, **keys},
-                self.deadline,
-                read_timeout=RESPONSE_TIMEOUT,
-                largest=RESPONSE_LIMIT,
-            )
-        except TooLargeError as error:
-            raise RefusedError(f"{error}; {_NOT_DATADOG}") from None
-        except SourceError as error:
-            raise RefusedError(str(error)) from None
-        self._reply = reply
-        # The `Date` of any response shows the skew of our clock, also that of a refusal.
-        date = parse_http_date(reply.headers.get("Date", ""))
-        if date is not None:
-            self.clock_skew = self.clock() - date
-            self._dated = date, self.deadline.elapsed()
-        try:
-            return reply.checked()
-        except UnavailableError:
-            wait = requested_wait(reply.headers, self.clock())
-            # Without the body: the error page of a load balancer helps no reader of the log.
-            raise UnavailableError(self.address, reply.status, b"", wait) from None
-        except RejectedError:
-            raise self._refusal(reply) from None
-
     def _refusal(self, reply: Reply) -> RefusedError:
         """Return the error for a final status. Without an error document it is not from Datadog.
 
@@ -198,14 +183,13 @@ class DatadogClient:
         problems = _problems(reply.document)
         if not problems:
             return RefusedError(self._unexpected(reply), status=reply.status)
-        hint = self._hints.get(reply.status)
+        hint = {401: self._hint, 403: self._hint, 404: "check DD_SITE or FLEETGAUGE_DD_URL"}.get(reply.status)
         parts = [f"{self.address} answered {reply.status}", hint, f"response: {'; '.join(problems)}"]
         return RefusedError("; ".join(filter(None, parts)), status=reply.status, problems=problems)
 
     def _unexpected(self, reply: Reply) -> str:
         """Return the message for a response that Datadog would not send, with the start of its body."""
-        text = _quote(reply.body.decode("utf-8", "replace"), 200) or "nothing"
-        return f"{self.address} answered {reply.status}; response: {text}; {_NOT_DATADOG}"
+        return f"{self.address} answered {reply.status}; response: {reply.text or 'nothing'}; {_NOT_DATADOG}"
 
 
 def _problems(document: object) -> tuple[str, ...]:
@@ -217,9 +201,4 @@ def _problems(document: object) -> tuple[str, ...]:
         (error.get("detail") or error.get("title")) if isinstance(error, dict) else error
         for error in errors[:MAX_PROBLEMS]
     )
-    return tuple(_quote(str(text), 200) for text in texts if text)
-
-
-def _quote(text: str, most: int) -> str:
-    """Return the start of a server's text on one line, without a secret it may have repeated."""
-    return excerpt(redact(text), most)
+    return tuple(quote(str(text)) for text in texts if text)

@@ -68,10 +68,10 @@ class Owned(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What to do with one document: create, update, remove, or nothing (unchanged, edited).
+    """What to do with one document: create, update, remove, or nothing (unchanged, edited, failed).
 
     `declared` is None where it is to be removed, `owned` is None where it is to be created. `changes` are the
-    differing fields, `reason` is why it is removed.
+    differing fields, `reason` is why it is removed, or could not be read.
     """
 
     resource: Resource
@@ -119,12 +119,24 @@ class Provisioner:
         """Yield a step for each declared document, then for what this instance has besides them.
 
         `declared` maps the name of a document to its content. Nothing is written. Of several copies of a
-        document the oldest is used; younger ones are to be removed if unedited.
+        document the oldest is used; younger ones are to be removed if unedited. A document that cannot be
+        read, such as a restricted dashboard, has failed: no copy of it is created, updated or removed.
         """
+        found, unreadable = [], set()
         # The rows of a listing lack the content of dashboards.
-        listed = self._client.retry(lambda: self._listed(resource))
-        every = [self._client.retry(lambda each=each: self._read(resource, each)) for each in listed]  # type: ignore[misc]
-        found = sorted(filter(None, every), key=lambda owned: (owned.created, owned.id))
+        for identifier, document in self._client.retry(lambda: self._listed(resource)).items():
+            try:
+                owned = self._client.retry(lambda each=identifier: self._read(resource, each))  # type: ignore[misc]
+            except DeliveryError as error:
+                unreadable.add(document)
+                yield Step(resource, document, "failed", declared.get(document), reason=str(error))
+            else:
+                found += [owned] if owned else []
+        declared = {name: content for name, content in declared.items() if name not in unreadable}
+        found = sorted(
+            (owned for owned in found if owned.document not in unreadable),
+            key=lambda owned: (owned.created, owned.id),
+        )
         # Oldest first, reversed: of copies the oldest one is written last, and used.
         used = {owned.document: owned for owned in reversed(found)}
         for document, content in declared.items():
@@ -181,13 +193,7 @@ class Provisioner:
 
     def metadata(self, metric: str) -> Document | None:
         """Return a metric's metadata as Datadog has it; None where Datadog has no such metric."""
-        try:
-            path = f"{METADATA_PATH}/{metric}"
-            return self._client.retry(lambda: _object(self._client.request("GET", path)))
-        except RefusedError as refused:
-            if _is_absent(refused):
-                return None
-            raise
+        return self._client.retry(lambda: self._get(f"{METADATA_PATH}/{metric}"))
 
     def write_metadata(self, metric: str, fields: Document) -> None:
         """Write fields of a metric's metadata; it exists once a point of it was sent."""
@@ -218,13 +224,18 @@ class Provisioner:
 
     def _read(self, resource: Resource, identifier: str) -> Owned | None:
         """Return a document of this instance by its id; None where it is absent or not ours any more."""
+        shown = self._get(f"{resource.path}/{identifier}", "id")
+        return read_owned(shown, self._instance) if shown is not None else None
+
+    def _get(self, path: str, *fields: str) -> Document | None:
+        """Return the object at a path, with these fields; None where Datadog itself reports it as absent."""
         try:
-            shown = _object(self._client.request("GET", f"{resource.path}/{identifier}"), "id")
+            return _object(self._client.request("GET", path), *fields)
         except RefusedError as refused:
-            if _is_absent(refused):
+            # The 404 of a proxy has no error document.
+            if refused.status == 404 and refused.problems:
                 return None
             raise
-        return read_owned(shown, self._instance)
 
     def _create(self, step: Step) -> None:
         """Create a document; where the response is lost, list once more and never create it again.
@@ -294,11 +305,6 @@ def _object(reply: Reply, *fields: str) -> Document:
     if not isinstance(document, dict) or not document.keys() >= {*fields}:
         raise TypeError
     return document
-
-
-def _is_absent(refused: RefusedError) -> bool:
-    """Return whether Datadog itself reports an object as absent; a proxy has no error document."""
-    return refused.status == 404 and bool(refused.problems)
 
 
 def _time(text: str) -> float:

@@ -15,14 +15,14 @@ import ssl
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed lacks it
 
 from common.config.settings import CoreSettings, is_loopback
 from common.errors import ConfigurationError, FleetgaugeError, SourceError
-from common.logs import remember_secret
+from common.logs import redact, remember_secret
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, persist, requested_wait
 from common.text import excerpt
 
@@ -52,9 +52,9 @@ class RequestCounter(Protocol):
 class UnavailableError(TransientError):
     """A status that may change: 408, 429 or any 5xx; `status` is its number."""
 
-    def __init__(self, url: str, status: int, body: bytes, wait: float | None) -> None:
-        super().__init__(_statement(url, status, body), wait)
-        self.status = status
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(str(reply), requested_wait(reply.headers))
+        self.status = reply.status
 
 
 class TimedOutError(TransientError):
@@ -67,10 +67,10 @@ class RejectedError(SourceError):
     `status` is its number and `body` the response, decompressed.
     """
 
-    def __init__(self, url: str, status: int, body: bytes) -> None:
-        super().__init__(_statement(url, status, body))
-        self.status = status
-        self.body = body
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(str(reply))
+        self.status = reply.status
+        self.body = reply.body
 
 
 class TooLargeError(SourceError):
@@ -85,6 +85,14 @@ class Reply(NamedTuple):
     headers: Mapping[str, str]
     body: bytes
 
+    def __str__(self) -> str:
+        return f"{self.url} answered {self.status}" + (f": {self.text}" if self.text else "")
+
+    @property
+    def text(self) -> str:
+        """The start of the body, for messages."""
+        return quote(self.body[: 2**20].decode("utf-8", "replace"))
+
     @property
     def document(self) -> object:
         """The body as JSON; None where it is not JSON, or is nested too deep to be parsed."""
@@ -96,22 +104,24 @@ class Reply(NamedTuple):
     def checked(self) -> Reply:
         """Return the response where its status is 2xx; otherwise raise UnavailableError or RejectedError."""
         if self.status in RETRIED_STATUSES:
-            wait = requested_wait(self.headers, time.time())
-            raise UnavailableError(self.url, self.status, self.body, wait)
+            raise UnavailableError(self)
         if not 200 <= self.status < 300:
-            raise RejectedError(self.url, self.status, self.body)
+            raise RejectedError(self)
         return self
 
 
 class Http:
-    """Requests to one service over a pool of connections (`pool_for`); threads may share it.
+    """Requests to one service over a pool of connections; threads may share it.
 
-    `setting` is the variable that holds the service's address, for messages. `counter` counts the requests,
+    `url` is the address of the service and `setting` the variable that holds it, for messages. HTTPS_PROXY
+    and NO_PROXY are those of `core`, and `connections` is how many are reused. `counter` counts the requests,
     under a lock. Redirects are not followed: they would carry the key to another host.
     """
 
-    def __init__(self, pool: PoolManager, counter: RequestCounter, *, setting: str) -> None:
-        self._pool = pool
+    def __init__(
+        self, url: str, core: CoreSettings, counter: RequestCounter, *, setting: str, connections: int = 1
+    ) -> None:
+        self._pool = pool_for(url, core, connections)
         self._counter = counter
         self._counting = threading.Lock()
         self._setting = setting
@@ -119,6 +129,19 @@ class Http:
     def close(self) -> None:
         """Close the connections that are not in use."""
         self._pool.clear()
+
+    def request(
+        self, method: str, url: str, deadline: Deadline, headers: Mapping[str, str], body: bytes | None = None
+    ) -> Reply:
+        """Return the 2xx response to a request, which is retried with backoff until the deadline.
+
+        Raises SourceError where it still fails, RejectedError, which has the status, where it is refused,
+        ConfigurationError and DeadlineExceededError.
+        """
+        try:
+            return persist(lambda: self.send(method, url, body, headers, deadline).checked(), deadline)
+        except TransientError as error:
+            raise SourceError(str(error)) from error
 
     def send(
         self,
@@ -175,46 +198,10 @@ class Http:
             log.debug("%s %s: %d after %.0f ms, %d bytes", method, url, response.status, took, len(content))
             return Reply(url, response.status, response.headers, bytes(content))
         except HTTPError as error:
-            raise connection_error(error, url, self._setting) from None
+            raise _connection_error(error, url, self._setting) from None
 
 
-class HttpClient:
-    """GET and POST for collectors: through the proxy, retried with backoff until one deadline.
-
-    `setting` is the variable that holds the service's address, for messages. A request that still fails
-    raises SourceError, one that cannot succeed ConfigurationError or RejectedError, which has the status.
-    """
-
-    def __init__(self, connect: Callable[[str, str], Http], deadline: Deadline) -> None:
-        self._connect = connect
-        self._deadline = deadline
-        self._connections: dict[str, Http] = {}  # by host and port
-
-    def get(self, url: str, headers: Mapping[str, str] | None = None, *, setting: str) -> Reply:
-        """Return the 2xx response to a GET request."""
-        return self._request("GET", url, None, headers or {}, setting)
-
-    def post(self, url: str, body: bytes, headers: Mapping[str, str] | None = None, *, setting: str) -> Reply:
-        """Return the 2xx response to a POST request."""
-        return self._request("POST", url, body, headers or {}, setting)
-
-    def _request(
-        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], setting: str
-    ) -> Reply:
-        """Send a request until it succeeds; a pool per host is created at its first request."""
-        host, deadline = urlsplit(url).netloc, self._deadline
-        if host not in self._connections:
-            self._connections[host] = self._connect(url, setting)
-        http = self._connections[host]
-        try:
-            return persist(
-                lambda: http.send(method, url, body, headers, deadline).checked(), deadline, deadline.sleep
-            )
-        except TransientError as error:
-            raise SourceError(str(error)) from error
-
-
-def connection_error(error: HTTPError, url: str, setting: str) -> FleetgaugeError | TransientError:
+def _connection_error(error: HTTPError, url: str, setting: str) -> FleetgaugeError | TransientError:
     """Return the error for a request without a response: `cannot reach HOST (REASON); check SETTING`.
 
     ConfigurationError where the name does not exist, the certificate is for another host or the proxy
@@ -244,7 +231,7 @@ def connection_error(error: HTTPError, url: str, setting: str) -> FleetgaugeErro
         failed = cause.args[0]
         # An untrusted or expired certificate may be repaired by the service; a wrong host name is ours.
         kind = ConfigurationError if failed.verify_code in _OTHER_HOST else SourceError
-        reason = f"TLS: {excerpt(failed.verify_message, 300)}"
+        reason = f"TLS: {quote(failed.verify_message)}"
     elif isinstance(cause, ReadTimeoutError):
         kind = TimedOutError
     return kind(f"cannot reach {host} ({reason}); check {setting}")
@@ -257,20 +244,18 @@ def _reason(error: BaseException) -> str:
         return nested.strerror.lower()
     source = error if nested is None or isinstance(nested, TimeoutError) else nested
     text = next((each for each in reversed(source.args) if isinstance(each, str)), str(source))
-    return excerpt(re.sub(r"^\w+\(.*?\): ", "", text), 300).rstrip(".")  # without the repr of a pool
+    return quote(re.sub(r"^\w+\(.*?\): ", "", text)).rstrip(".")  # without the repr of a pool
 
 
-def pool_for(url: str, core: CoreSettings | None, connections: int = 1) -> PoolManager:
+def pool_for(url: str, core: CoreSettings, connections: int) -> PoolManager:
     """Return a pool of connections to a URL, through the proxy of the settings; directly to loopback.
 
-    `connections` is how many are reused. urllib3 reads no environment variables, and the settings may be from
-    a file: HTTPS_PROXY and NO_PROXY are those of `core`.
+    urllib3 reads no environment variables, and the settings may be from a file.
     """
     from urllib3 import PoolManager, ProxyManager
 
     host = urlsplit(url).hostname or ""
-    no_proxy = {"no": core.no_proxy if core else ""}
-    if core is None or core.proxy is None or is_loopback(host) or proxy_bypass_environment(host, no_proxy):
+    if core.proxy is None or is_loopback(host) or proxy_bypass_environment(host, {"no": core.no_proxy}):
         return PoolManager(cert_reqs="CERT_REQUIRED", maxsize=connections)
     proxy = urlsplit(core.proxy.get_secret_value())
     headers = {}
@@ -284,7 +269,6 @@ def pool_for(url: str, core: CoreSettings | None, connections: int = 1) -> PoolM
     return ProxyManager(address, proxy_headers=headers, cert_reqs="CERT_REQUIRED", maxsize=connections)
 
 
-def _statement(url: str, status: int, body: bytes) -> str:
-    """Return the text of an error: the status, and the start of the body on one line."""
-    text = excerpt(body[:300].decode("utf-8", "replace"), 300)
-    return f"{url} answered {status}" + (f": {text}" if text else "")
+def quote(text: str) -> str:
+    """Return the start of a server's text on one line, without a secret that it may have repeated."""
+    return excerpt(redact(text), 300)

@@ -79,19 +79,20 @@ class Deadline:
         return min(most, remaining)
 
 
-def requested_wait(headers: Mapping[str, str], now: float) -> float | None:
+def requested_wait(headers: Mapping[str, str]) -> float | None:
     """Return the delay requested by `Retry-After` or `X-RateLimit-Reset`, up to MAX_WAIT; None without one.
 
-    Seconds may be fractional; `Retry-After` may be a date, which is compared with `now`. An unreadable header
-    is ignored.
+    Seconds may be fractional. `Retry-After` may be a date, which is compared with the server's own `Date`,
+    because our clock may differ from it. An unreadable header is ignored.
     """
+    now = parse_http_date(headers.get("Date", ""))
     for header in ("Retry-After", "X-RateLimit-Reset", "RateLimit-Reset"):
         text = headers.get(header, "").strip()
         try:
             seconds = float(text)
         except ValueError:
             date = parse_http_date(text)
-            seconds = -1.0 if date is None else date - now
+            seconds = -1.0 if date is None or now is None else date - now
         if seconds >= 0:  # also false for NaN
             return min(seconds, MAX_WAIT)
     return None
@@ -113,7 +114,7 @@ def backoff(failures: int) -> float:
     return random.uniform(0, min(MAX_BACKOFF, 0.5 * 2 ** min(failures - 1, 10)))  # noqa: S311
 
 
-def persist(attempt: Callable[[], T], deadline: Deadline, sleep: Callable[[float], None] = time.sleep) -> T:
+def persist(attempt: Callable[[], T], deadline: Deadline) -> T:
     """Return what `attempt` returns, retrying it after TransientError until the deadline or 12 attempts.
 
     The last TransientError is raised again with the number of attempts; any other error at once. There is no
@@ -135,7 +136,7 @@ def persist(attempt: Callable[[], T], deadline: Deadline, sleep: Callable[[float
         retry=retry_if_exception_type(TransientError),
         wait=wait,
         stop=stop,
-        sleep=sleep,
+        sleep=deadline.sleep,
         before_sleep=before_sleep_log(log, logging.DEBUG),
         reraise=True,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from common.metric import Combine, Series, count, gauge
+from common.metric import Combine, Metric, Series, count, gauge
 from common.outcome import Outcome, Status
 from common.shards import SHARDED
 from common.times import tick
@@ -18,68 +18,43 @@ if TYPE_CHECKING:
 
 _TAGS = ("collector", "shard")
 
+
+def _gauge(name: str, unit: str, text: str, combines: Combine = Combine.MAX) -> Metric:
+    return gauge(f"collector.{name}", unit, text, *_TAGS, combines=combines)
+
+
+def _count(name: str, unit: str, text: str, *tags: str) -> Metric:
+    return count(f"collector.{name}", unit, text, *_TAGS, *tags)
+
+
 # MIN over series: one collector, node or shard that is down is visible in a number over all of them.
-UP = gauge(
-    "collector.up",
-    "",
-    "0 when the run failed, 1 otherwise; collector.units_lost counts what a partial run lacks.",
-    *_TAGS,
-    combines=Combine.MIN,
+_UP_HELP = "0 when the run failed, 1 otherwise; collector.units_lost counts what a partial run lacks."
+UP = _gauge("up", "", _UP_HELP, Combine.MIN)
+_SHARDS_HELP = "Number of shards (--shard I/N) that read the source together; each reports collector.up."
+SHARDS = _gauge("shards", "", _SHARDS_HELP)
+DURATION = _gauge("duration_seconds", "second", "How long the run of the collector took.")
+SAMPLES = _count("samples", "item", "Points that the collector yielded in the run.")
+SENT = _count("points_sent", "item", "Points that the intake accepted in the run.")
+_DROPPED_HELP = (
+    "Records and points of the run that were not sent as they were, by reason; never counted as a failure."
 )
-SHARDS = gauge(
-    "collector.shards",
-    "",
-    "Number of shards (--shard I/N) that read the source together; each reports collector.up.",
-    *_TAGS,
-    combines=Combine.MAX,
-)
-DURATION = gauge(
-    "collector.duration_seconds",
-    "second",
-    "How long the run of the collector took.",
-    *_TAGS,
-    combines=Combine.MAX,
-)
-SAMPLES = count("collector.samples", "item", "Points that the collector yielded in the run.", *_TAGS)
-SENT = count("collector.points_sent", "item", "Points that the intake accepted in the run.", *_TAGS)
-DROPPED = count(
-    "collector.points_dropped",
-    "item",
-    "Records and points of the run that were not sent as they were, by reason; never counted as a failure.",
-    *_TAGS,
-    "reason",
-)
-UNITS_LOST = count(
-    "collector.units_lost",
-    "item",
-    "Units (projects, files, pages, GPUs) that the run could not read or send, by reason.",
-    *_TAGS,
-    "reason",
-)
-REQUESTS = count("collector.requests", "request", "Requests that the collector made to its source.", *_TAGS)
+DROPPED = _count("points_dropped", "item", _DROPPED_HELP, "reason")
+_LOST_HELP = "Units (projects, files, pages, GPUs) that the run could not read or send, by reason."
+UNITS_LOST = _count("units_lost", "item", _LOST_HELP, "reason")
+REQUESTS = _count("requests", "request", "Requests that the collector made to its source.")
 # The skew is signed: over several series neither the highest nor the mean is the error of the clocks, so they
 # do not combine.
-SKEW = gauge(
-    "collector.clock_skew_seconds",
-    "second",
-    "How far this machine's clock is ahead of the intake's, to about a second.",
-    *_TAGS,
+_SKEW_HELP = "How far this machine's clock is ahead of the intake's, to about a second."
+SKEW = _gauge("clock_skew_seconds", "second", _SKEW_HELP, Combine.NONE)
+_SUCCESS_HELP = (
+    "Time since a run of the collector last read and delivered everything; needs FLEETGAUGE_STATE."
 )
-LAST_SUCCESS = gauge(
-    "collector.last_success_age_seconds",
-    "second",
-    "Time since a run of the collector last read and delivered everything; needs FLEETGAUGE_STATE.",
-    *_TAGS,
-    combines=Combine.MAX,
-)
-GAP = gauge(
-    "collector.gap_seconds",
-    "second",
+LAST_SUCCESS = _gauge("last_success_age_seconds", "second", _SUCCESS_HELP)
+_GAP_HELP = (
     "Time before this run that was missed and could not be filled any more; 0 where nothing is missing; "
-    "needs FLEETGAUGE_STATE.",
-    *_TAGS,
-    combines=Combine.MAX,
+    "needs FLEETGAUGE_STATE."
 )
+GAP = _gauge("gap_seconds", "second", _GAP_HELP)
 
 METRICS = (UP, SHARDS, DURATION, SAMPLES, SENT, DROPPED, UNITS_LOST, REQUESTS, SKEW, LAST_SUCCESS, GAP)
 

@@ -67,9 +67,17 @@ def run(
     raised: BaseException | None = None
     try:
         session = Session(name, options, environ, report, cache or Cache(), clock)
-        _work(session, agree)
+        if options.mode is Mode.CHECK:
+            check(session)
+        elif options.mode is Mode.PRINT_CONFIG:
+            print_settings(session)
+        elif options.backfill:
+            backfill(session, options.backfill, agree)
+        else:
+            session.load_state()
+            (explain if options.mode is Mode.EXPLAIN else live)(session)
     # Libraries are imported where they are used, so that a Python without them fails only here.
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raised = registry.missing_library(error)
     # A defect of a collector or a library, also one that calls sys.exit, does not end the process: it becomes
     # a failed outcome. SIGINT never arrives as KeyboardInterrupt: `common.signals` handles it.
@@ -91,20 +99,6 @@ def run(
     if session and is_live_push and outcome.status is not Status.SKIPPED:
         return _send_health(outcome, session)
     return outcome
-
-
-def _work(session: Session, agree: Callable[[str], bool]) -> None:
-    """Run the mode of the options."""
-    mode = session.options.mode
-    if mode is Mode.CHECK:
-        check(session)
-    elif mode is Mode.PRINT_CONFIG:
-        print_settings(session)
-    elif session.options.backfill is not None:
-        backfill(session, session.options.backfill, agree)
-    else:
-        session.load_state()
-        (explain if mode is Mode.EXPLAIN else live)(session)
 
 
 def live(session: Session) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -93,8 +94,7 @@ class Session:
     def configuration(self) -> Configuration:
         """The configuration, without variables of other collectors: they would be refused as unknown."""
         if self.cache.configuration is None:
-            environ = registry.without_others(self.name, self._environ)
-            self.cache.configuration = Configuration(environ, self.options.config)
+            self.cache.configuration = Configuration(self._environ, self.options.config)
         return self.cache.configuration
 
     @property
@@ -104,7 +104,7 @@ class Session:
 
     @cached_property
     def collector(self) -> Collector[Any]:  # Any: only the collector itself uses its settings
-        """The collector; ConfigurationError where it cannot be imported."""
+        """The collector; ImportError for a library that this Python lacks."""
         return load_collector(self.name)
 
     @property
@@ -115,7 +115,7 @@ class Session:
         AWS does not respond. A source that is not on a node's disk is refused where every node would send it.
         """
         if self.cache.settings is None:
-            settings = self.configuration.collector(self.name, self.collector.settings)
+            settings = self.configuration.table(self.collector.settings, self.name)
             # A collector without `paths` reads a service, which is not local either.
             paths = ",".join(getattr(settings, "paths", ("s3://",)))
             if self.core.node_local and not registry.declaration(self.name).per_node and "s3://" in paths:
@@ -312,6 +312,12 @@ class Session:
         return DatadogClient(settings, self.core, self.deadline, clock=self.clock, permissions=permissions)
 
     def backfill_command(self, window: Window, *more: str) -> str:
-        """Return the command line that sends a window later; `more` are further options."""
+        """Return the command line that sends a window later, to copy; `more` are further options.
+
+        It has --yes: there may be no terminal to confirm on.
+        """
         span = ("--since", iso(window.since), "--until", iso(window.until), "--step", duration(window.step))
-        return self.options.command(self.name, *span, *more, "--push")
+        options = self.options
+        shard = ("--shard", str(options.shard)) if options.shard.count > 1 else ()
+        config = ("--config", options.config) if options.config else ()
+        return shlex.join(["run_collector.py", self.name, *span, *more, "--push", *shard, "--yes", *config])

@@ -80,7 +80,7 @@ def test_every_setting_of_a_collector_reaches_it(name: str) -> None:
     given = {key: value for key, (value, _) in examples.items()}
     others: Document = {other: {"enabled": False} for other in registry.names()}
     others[name] = {"enabled": True, "volume": CLAIM, "settings": given}
-    settings = Configuration(environment(pod_of({"collectors": others})), None).collector(name, model)
+    settings = Configuration(environment(pod_of({"collectors": others})), None).table(model, name)
     assert [getattr(settings, key) for key in examples] == [seen for _, seen in examples.values()]
 
 

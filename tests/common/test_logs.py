@@ -6,9 +6,6 @@ import io
 import json
 import logging
 import re
-import subprocess
-import sys
-import textwrap
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +16,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from common import logs
-from support.project import ROOT
 
 CANARY = "canary-secret-value"
 LABELS = {"service": "fleetgauge", "env": "test", "version": "1.2.3"}
@@ -93,15 +89,10 @@ def test_a_json_line_has_the_names_datadog_knows() -> None:
     }
 
 
-@pytest.mark.parametrize(("kind", "before"), [("xterm", logs.ERASE), ("dumb", "")])
-def test_a_person_sees_the_time_the_level_and_the_collector(
-    kind: str, before: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", kind)
+def test_a_person_sees_the_time_the_level_and_the_collector() -> None:
     stream = Terminal()
     set_up(stream).info("hello %s", "there")
-    line = re.escape(before) + r"\d\d:\d\d:\d\d INFO    host: hello there\n"
-    assert re.fullmatch(line, stream.getvalue())
+    assert re.fullmatch(r"\d\d:\d\d:\d\d INFO    host: hello there\n", stream.getvalue())
 
 
 @pytest.mark.parametrize(
@@ -177,40 +168,6 @@ def test_longest_of_several_secrets_is_replaced() -> None:
     assert logs.redact("<abcdef> <abcd> wxyz abc") == "<[redacted]> <[redacted]> [redacted] abc"
 
 
-def test_nothing_that_a_guarded_process_prints_shows_a_secret() -> None:
-    """Whatever raises, warns or prints, and whichever handler a library brings along."""
-    code = textwrap.dedent(f"""
-        import gc, logging, sys, threading, warnings
-        from common import logs
-        logs.guard_streams()
-        logs.set_up("toy", verbose=False)
-        logs.remember_secret({CANARY!r})
-        secret = {CANARY!r}
-        print("print", secret)
-        sys.stdout.writelines(["lines ", secret, "\\n"])
-        warnings.warn("warning " + secret)
-        logging.getLogger("library").addHandler(logging.StreamHandler())
-        logging.getLogger("library").error("handler %r", secret.encode())
-        def fail(): raise ValueError("thread " + secret)
-        thread = threading.Thread(target=fail); thread.start(); thread.join()
-        class Odd:
-            def __del__(self): raise ValueError("unraisable " + secret)
-        odd = Odd(); del odd
-        assert sys.stderr.isatty() is False and sys.stdout.fileno() == 1
-        raise KeyError(secret)
-    """)
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False, timeout=60
-    )
-    said = ran.stdout + ran.stderr
-    assert CANARY not in said
-    for words in (
-        *("print [redacted]", "lines [redacted]", "warning [redacted]", "handler b'[redacted]'"),
-        *("thread [redacted]", "unraisable [redacted]", "KeyError: '[redacted]'"),
-    ):
-        assert words in said
-
-
 def test_only_what_is_long_enough_to_be_a_secret_is_replaced() -> None:
     for value in ("", "  ", "abc", " 12345\n"):
         logs.remember_secret(value)
@@ -227,7 +184,7 @@ def test_untrusted_text_is_one_line_without_escape_sequences() -> None:
         raise ValueError(name)
     except ValueError:
         log.exception("unexpected error")
-    lines = stream.getvalue().replace(logs.ERASE, "").splitlines()
+    lines = stream.getvalue().splitlines()
     assert lines[0].endswith(r"cannot read a\x1b[2J\nERROR forged \x9b31m\u202e.jsonl")
     assert all(line.isprintable() for line in lines)
     assert len([line for line in lines if "unexpected error" in line]) == 1

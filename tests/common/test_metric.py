@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from common.metric import Combine, Kind, Metric, Series, count, gauge
-from common.units import UNITS
-from support.project import ROOT
 
 LOAD = gauge("host.load", "process", "How busy it is.", "project", "entity")
 
@@ -34,19 +32,12 @@ def test_a_declaration_within_the_limits_of_datadog_is_accepted(name: str, text:
         *((("a", "", text), "^a: help must be 1 to 400 ASCII") for text in ("", "x" * 401, "naïve")),
         *((("a", "", "x", "good", key), "^a: .* is not a tag key") for key in ("", "A", "9a", "a-b", "a:b")),
         (("a", "", "x", "k" * 101), "is not a tag key"),
-        (("a", "gibibytes", "x"), "^a: 'gibibytes' is not a unit of Datadog's; near: gibibyte, "),
-        (("a", "zorkmid", "x"), "^a: 'zorkmid' is not a unit of Datadog's; near: none "),
     ],
 )
 def test_any_other_declaration_is_refused(declaration: tuple[str, ...], problem: str) -> None:
     for declare in (gauge, count):
         with pytest.raises(ValueError, match=problem):
             declare(*declaration)
-
-
-def test_units_are_those_of_the_catalogue() -> None:
-    catalogue = ROOT / "tests" / "data" / "datadog_units.txt"
-    assert catalogue.read_text().split("\n") == [*sorted(UNITS), ""]
 
 
 def test_a_series_has_the_points_sorted_tags_and_host_it_was_given() -> None:

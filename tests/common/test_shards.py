@@ -24,8 +24,3 @@ def test_units_are_spread_over_all_shards() -> None:
     sizes = [sum(Shard(index, 8).owns(f"acme/project-{n}") for n in range(800)) for index in range(8)]
     assert min(sizes) > 60
     assert max(sizes) < 140
-
-
-def test_only_one_of_several_shards_has_an_option() -> None:
-    assert ALONE.options == ()
-    assert Shard(1, 3).options == ("--shard", "1/3")

@@ -38,12 +38,6 @@ def test_another_text_is_refused_with_the_accepted_forms(text: str) -> None:
         parse_duration(text)
 
 
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(sorted(UNITS))), min_size=1, max_size=4))
-def test_parts_add_up(parts: list[tuple[int, str]]) -> None:
-    text = " ".join(f"{number}{unit}" for number, unit in parts)
-    assert parse_duration(text) == sum(number * UNITS[unit] for number, unit in parts)
-
-
 @pytest.mark.parametrize(("now", "at"), [(1799.9, 900), (1800, 1800), (1800.5, 1800), (899, 0)])
 def test_a_tick_is_now_floored_to_the_step(now: float, at: int) -> None:
     assert tick(now, 900) == at

@@ -353,9 +353,23 @@ def test_refused_key_and_missing_permission_are_named(provision: Provision) -> N
         output = provision.run("--push", code=2, environ=environ)
         assert "check that DD_APP_KEY is valid and has the permissions dashboards_read, " in output
         assert "and that DD_API_KEY is valid" in output
+        assert "and that DD_API_KEY is valid" in provision.run("--check", code=2, environ=environ)
     provision.documents.permissions.discard("monitors_write")
-    assert "monitors_write" in provision.run("--push", code=2)
+    assert provision.run("--push", code=1).count("monitors_write") == len(MONITORS)
     assert len(provision.documents.dashboards) == len(BOARDS)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_restricted_dashboard_fails_alone_and_has_no_second_copy(made: Provision, method: str) -> None:
+    made.documents.restricted = {(method, made.board("fleet")["id"])}
+    config = made.config('[provision]\ndocuments = "https://x.example"\n')
+    output = made.run("--push", "--config", config, code=1)
+    assert re.findall(r"^(\w+ [\w-]+).*: failed: .*answered 403", output, re.MULTILINE) == ["dashboard fleet"]
+    assert output.splitlines()[-1].startswith(f"pushed: {len(BOARDS) + len(MONITORS) - 1} update, 1 failed")
+    assert {line.partition(" ")[0] for line in made.writes()} == {"PUT"}
+    made.run("--remove", "--push", "--yes", code=int(method == "GET"))
+    assert [one["title"] for one in made.documents.dashboards.values()] == ["Fleet"] * (method == "GET")
+    assert made.documents.monitors == {}
 
 
 def test_datadog_validates_the_monitors_and_nothing_is_written(provision: Provision) -> None:

@@ -244,6 +244,22 @@ class Events:
         return self.told[-1]
 
 
+class Clock:
+    """Stands still until a test moves it."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def event(op: str = "put", partition_id: str = "p", **other: Any) -> DataPlaneEvent:
+    told: Any = {"op": op, "partition_id": partition_id, "n_keys": 2, "n_bytes": 8, "wall_ms": 1.0}
+    told |= {"status": "ok"} | other
+    return told  # type: ignore[no-any-return]  # what is put in may be wrong on purpose
+
+
 # One call of each operation.
 CALLS: dict[str, Callable[[MetricsDataPlaneClient], Any]] = {
     "register": lambda client: client.register_partition("p", ["x"], 4, ["train"]),

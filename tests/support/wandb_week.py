@@ -28,10 +28,10 @@ def runs(span: Window = WEEK) -> list[Run]:
     reading = RunReader("github.sky.*", None, 1)
     days = range((span.until - span.since) // DAY + 2)
     rows = [row for day in days for row in _day(span.until - day * DAY, day)]
-    return [run for row in rows if (run := reading.read(_answered(row), [])) is not None]
+    return [run for row in rows if (run := reading.read(answered(row), [])) is not None]
 
 
-def _answered(row: Row) -> dict[str, Any]:
+def answered(row: Row) -> dict[str, Any]:
     """The run as an answer of the server holds it."""
     return {key: value(None) if callable(value) else value for key, value in row.node().items()}
 

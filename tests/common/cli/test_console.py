@@ -1,18 +1,19 @@
-"""Before the past is sent, a person at a terminal is asked, and nobody else."""
+"""What a person at a terminal sees and is asked, and nobody else."""
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
-from pathlib import Path
+import re
 
 import pytest
 
+from common.signals import SHOW_CURSOR
 from support.project import Project
 from support.servers.datadog import Intake
+from support.terminal import at_terminal
 
 pytestmark = pytest.mark.slow
+
+PUSH = ("toy", "--since", "20m", "--push")
 
 
 @pytest.fixture
@@ -22,47 +23,30 @@ def past(project: Project) -> Project:
     return project
 
 
-def run_at_terminal(
-    project: Project, folder: Path, redirected: str, answer: str = "", *options: str
-) -> tuple[int, str, str]:
-    """Send the past at a terminal; the exit code, what the terminal showed, and what went elsewhere."""
-    master, slave = pty.openpty()
-    logged = folder / "logged"
-    with logged.open("w") as messages:
-        run = subprocess.Popen(
-            project.command("toy", "--since", "20m", "--push", *options),
-            env=project.environment,
-            stdin=subprocess.DEVNULL if redirected == "stdin" else slave,
-            stdout=subprocess.DEVNULL,
-            stderr=messages if redirected == "stderr" else slave,
-        )
-    os.close(slave)
-    shown, answered = b"", False
-    while True:
-        try:
-            shown += os.read(master, 65536)
-        except OSError:  # the other end is closed
-            break
-        if b"[y/N]" in shown and not answered:
-            answered = True
-            os.write(master, answer.encode())
-    os.close(master)
-    return run.wait(60), shown.decode(), logged.read_text()
-
-
 @pytest.mark.parametrize(("answer", "sent"), [(" YES \n", 1), ("\n", 0), ("\x04", 0), ("yeah\n", 0)])
-def test_only_yes_sends(past: Project, intake: Intake, tmp_path: Path, answer: str, sent: int) -> None:
-    code, shown, _ = run_at_terminal(past, tmp_path, "", answer)
+def test_only_yes_sends_the_past(past: Project, intake: Intake, answer: str, sent: int) -> None:
+    code, shown = at_terminal(past, *PUSH, answer=answer)
     assert "toy: about 1 points" in shown
     assert (code, len(intake.points)) == (0, sent)
 
 
-@pytest.mark.parametrize("redirected", ["stdin", "stderr"])
-def test_without_a_terminal_yes_is_needed(
-    past: Project, intake: Intake, tmp_path: Path, redirected: str
-) -> None:
-    code, shown, logged = run_at_terminal(past, tmp_path, redirected)
+@pytest.mark.parametrize("without", ["stdin", "stderr"])
+def test_without_a_terminal_yes_is_needed(past: Project, intake: Intake, without: str) -> None:
+    code, _ = at_terminal(past, *PUSH, without=without)
     assert (code, intake.requests) == (2, [])
-    assert "add --yes" in shown + logged
-    code, _, _ = run_at_terminal(past, tmp_path, redirected, "", "--yes")
+    code, _ = at_terminal(past, *PUSH, "--yes", without=without)
     assert (code, len(intake.points)) == (0, 1)
+
+
+def test_terminal_shows_progress_below_the_log_and_what_to_do_next(project: Project) -> None:
+    body = "context.report.progress('counting \\x1b[2Jsheep', 1234, None)\nlog.warning('hello')\n"
+    project.add("toy", f"{body}yield VALUE(1, context.window.until)")
+    code, shown = at_terminal(project, "toy")
+    assert (code, "toy: counting \\x1b[2Jsheep, 1,234 so far" in shown) == (0, True), shown
+    lines = shown.splitlines()
+    [logged] = [line for line in lines if line.endswith("WARNING toy: hello")]
+    assert "counting" not in re.split(r"\x1b\[2K", logged)[-1], "the log does not continue that line"
+    assert (lines[-1], SHOW_CURSOR.decode() in shown) == ("--push sends it", True)
+    code, shown = at_terminal(project, "toy", FLEETGAUGE_TOY_ODD="1", NO_COLOR="1")
+    assert (code, shown.splitlines()[-1]) == (2, "--check shows all that is wrong")
+    assert at_terminal(project, "toy", "--check")[1].count("--push") == 0

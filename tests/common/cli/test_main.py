@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -138,31 +134,19 @@ def test_each_failure_of_a_dry_run_is_an_outcome_and_the_others_run(project: Pro
     bodies = {
         "broken": "yield",
         "defect": "raise RuntimeError('a defect')\nyield",
-        "exits": "raise SystemExit('end')\nyield",
         "good": "yield VALUE(context.deadline.seconds, context.window.until)",
         "late": "yield VALUE(7, context.window.until)\nraise SourceError('it went away')",
-        "loser": "for n in range(5000): context.report.lose(f'file {n}', 'x')\nyield VALUE(7, context.now)",
-        "undeclared": "yield gauge('toy.other', 'item', 'Another.')(1, context.window.until)",
     }
     for name, body in bodies.items():
         project.add(name, body)
     (project.root / "collectors" / "broken" / "collector.py").write_text("import no_such_module\n")
     ran = project.run("all", "--json", "--timeout", "90")
     assert ran.returncode == 2
-    entries = {entry["collector"]: entry for entry in json.loads(ran.stdout)["collectors"]}
-    assert {name: entry["status"] for name, entry in entries.items()} == {
-        **dict.fromkeys(bodies, "failed"),
-        "good": "ok",
-        "loser": "partial",
-    }
-    assert "no_such_module" in entries["broken"]["error"]["message"]
-    assert entries["late"]["error"] == {"type": "SourceError", "message": "it went away"}
-    assert entries["exits"]["error"] == {"type": "SystemExit", "message": "end"}
-    assert (
-        entries["undeclared"]["error"]["message"] == "undeclared yielded toy.other, which it does not declare"
-    )
-    assert entries["good"]["samples"][0]["value"] == pytest.approx(80, abs=1)
-    assert (len(entries["loser"]["lost"]), entries["loser"]["lost"][-1]) == (21, "and 4980 more")
+    broken, defect, good, late = json.loads(ran.stdout)["collectors"]
+    assert "no_such_module" in broken["error"]["message"]
+    assert defect["error"] == {"type": "RuntimeError", "message": "a defect"}
+    assert late["error"] == {"type": "SourceError", "message": "it went away"}
+    assert good["samples"][0]["value"] == pytest.approx(80, abs=1)
     stacks = [json.loads(line).get("error.stack", "") for line in ran.stderr.splitlines()]
     assert sum("RuntimeError: a defect" in stack for stack in stacks) == 1
 
@@ -183,26 +167,6 @@ def test_collector_that_is_not_configured_is_skipped_under_all(project: Project,
         ran = project.run("all", "--push", **{variable: ""})
         assert (ran.returncode, f"{variable} is not set" in ran.stdout) == (2, True)
     assert len(intake.requests) == requests
-
-
-@pytest.mark.slow
-def test_configuration_file_configures_and_its_mistakes_are_named(project: Project, tmp_path: Path) -> None:
-    project.add("toy", "yield VALUE(context.settings.size, context.window.until)", settings="size: int")
-    file = tmp_path / "fleetgauge.toml"
-    file.write_text("[toy]\nsize = 3\n")
-    entry = project.document("toy", "--config", str(file))["collectors"][0]
-    assert entry["samples"][0]["value"] == 3
-    for text, error in (
-        ("[toy]\nsise = 3\n", "in [toy]: unknown key sise (did you mean 'size'?)"),
-        ("[tyo]\nsize = 3\n", "in the top level: unknown key tyo (did you mean 'toy'?)"),
-        ("[toy\n", "is not TOML"),
-    ):
-        file.write_text(text)
-        for mode in ((), ("--push",)):
-            ran = project.run("toy", "--config", str(file), *mode)
-            assert (ran.returncode, error in ran.stdout) == (2, True), ran.stdout
-    ran = project.run("toy", "--config", str(tmp_path / "none.toml"))
-    assert (ran.returncode, "none.toml: No such file" in ran.stdout) == (2, True)
 
 
 @pytest.mark.slow
@@ -242,6 +206,10 @@ token = context.settings.token.get_secret_value()
 log.info("with %s", token)
 log.debug("and %r", {"token": token})
 warnings.warn(token)
+print("printed", token)
+sys.stderr.writelines(["lines ", token, "\\n"])
+logging.getLogger("library").addHandler(logging.StreamHandler())
+logging.getLogger("library").error("handler %r", token.encode())
 def broken():
     raise RuntimeError(token)
 thread = threading.Thread(target=broken, name="helper")
@@ -283,7 +251,13 @@ def test_secret_is_never_shown(
         assert "the AWS secret test/spy" in ran.stdout
         assert "the AWS secret test/datadog" in ran.stdout
     elif "--check" not in options:
-        assert "UserWarning: [redacted]" in ran.stderr
+        for shown in (
+            "UserWarning: [redacted]",
+            "printed [redacted]",
+            "lines [redacted]",
+            "handler b'[redacted]'",
+        ):
+            assert shown in ran.stderr
         assert ran.stderr.count("RuntimeError: [redacted]") == 2  # of the thread and the finaliser
         assert "RuntimeError: it broke with [redacted]" in ran.stderr
         assert "it broke with [redacted]" in ran.stdout
@@ -301,44 +275,6 @@ def test_verbose_logs_requests_and_where_settings_come_from(fleet: Project, wand
     assert any(re.fullmatch(rf"POST {wandb.url}/graphql: sending [\d,]+ bytes", line) for line in logged)
     answered = rf"POST {wandb.url}/graphql: 200 after \d+ ms, [\d,]+ bytes"
     assert any(re.fullmatch(answered, line) for line in logged)
-
-
-def on_a_pty(project: Project, *arguments: str, **extra: str) -> tuple[int, str]:
-    """Run with a terminal for its output; return the exit code, and what it showed there."""
-    master, slave = pty.openpty()
-    environ = {**project.environment, "TERM": "xterm", "COLUMNS": "60", **extra}
-    streams: dict[str, Any] = {"stdout": slave, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(project.command(*arguments), env=environ, **streams) as run:
-        os.close(slave)
-        shown = b""
-        with suppress(OSError):  # the other end is closed
-            while chunk := os.read(master, 65536):
-                shown += chunk
-        os.close(master)
-    return run.returncode, shown.decode()
-
-
-@pytest.mark.slow
-def test_on_a_terminal_a_run_ends_with_what_to_do_next(project: Project, tmp_path: Path) -> None:
-    project.add("toy", "yield VALUE(1, context.window.until)")
-    project.add("past", "yield VALUE(7, context.window.since)", options=", has_history=True")
-    project.add("silent", "yield from ()")
-    config = tmp_path / "fleetgauge.toml"
-    config.write_text("series_cap = 100\n")
-
-    def advice(*arguments: str, code: int = 0, **extra: str) -> list[str]:
-        ended, shown = on_a_pty(project, *arguments, **extra)
-        assert ended == code, shown
-        assert ("\x1b[" in shown) is ("NO_COLOR" not in extra)
-        return [line.removeprefix("next, to ") for line in shown.splitlines() if line.startswith("next")]
-
-    assert advice("toy") == ["send it: run_collector.py toy --push"]
-    assert advice("toy", "--push") == advice("toy", "--check") == advice("silent") == []
-    wrong = ["see all that is wrong: run_collector.py toy --check"]
-    assert advice("toy", code=2, FLEETGAUGE_TOY_ODD="1", NO_COLOR="1") == wrong
-    assert advice("past", "--since", "20m", "--config", str(config)) == [
-        f"send it: run_collector.py past --since 20m --push --config {config}"
-    ]
 
 
 @pytest.mark.slow

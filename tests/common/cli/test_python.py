@@ -46,7 +46,10 @@ def run(python: Path, project: Project, *arguments: str) -> subprocess.Completed
 
 
 def test_python_without_our_dependencies_says_what_to_run(toys: Project, bare: Path) -> None:
-    sentence = f"run_collector.py: this Python ({bare}) lacks pydantic: run {toys.root}/scripts/setup once\n"
+    sentence = (
+        f"run_collector.py: this Python ({bare}): No module named 'pydantic': "
+        f"run {toys.root}/scripts/setup once\n"
+    )
     ran = run(bare, toys, "all")
     assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", sentence)
     ran = run(bare, toys, "one", "--push")

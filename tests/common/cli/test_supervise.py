@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.cli.supervise import ReadyFile, pause, supervise
+from common.cli.supervise import pause, supervise
 from common.options import Options
 from common.outcome import ErrorSummary, Outcome, RunCounts, Status
 from support.processes import ended
@@ -70,44 +70,43 @@ def test_next_run_is_at_the_same_offset_of_its_interval(now: float, delay: float
     assert pause(now, 60, delay) == seconds
 
 
-def test_ready_file_goes_after_three_bad_runs_of_one_collector(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_ready_file_follows_outcomes_and_three_refusals_in_a_row_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = tmp_path / "ready"
-    file.touch()  # by an earlier process
-    ready = ReadyFile(str(file), ["toy", "other"])
     error = ErrorSummary("DeliveryError", "it failed")
-    outcomes = {
-        "good": Outcome("toy", Status.OK),
-        "bad": Outcome("toy", Status.FAILED, error=error),
-        "lost": Outcome("toy", Status.PARTIAL, lost=["GPU 3: it is lost"]),
-        "skipped": Outcome("toy", Status.SKIPPED, error=error),
-        "other": Outcome("other", Status.OK),
-    }
-    assert not file.exists()
-    exists = []
-    for name in ["bad", "good", "other", "bad", "bad", "lost", "bad", "bad", "bad", "other", "skipped"]:
-        ready.note(outcomes[name])
-        exists.append(file.exists())
-    assert exists == [False, False, True, True, True, True, True, True, False, False, True]
-    ReadyFile(str(tmp_path), ["toy"])  # which cannot be removed, because it is a directory
-    assert "FLEETGAUGE_READY_FILE" in caplog.text
-
-
-def test_good_run_between_refusals_starts_their_count_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     refused = Outcome("host", Status.FAILED, error=ErrorSummary("RefusedError", "no", True, 403))
-    good = Outcome("host", Status.OK)
-    runs = [refused, refused, good, refused, refused, refused]
-    (tmp_path / "runs").write_bytes(b"".join(run.encode() for run in [*runs, good]))
+    outcomes = {
+        "good": Outcome("host", Status.OK),
+        "bad": Outcome("host", Status.FAILED, error=error),
+        "lost": Outcome("host", Status.PARTIAL, lost=["GPU 3: it is lost"]),
+        "skipped": Outcome("host", Status.SKIPPED, error=error),
+        "refused": refused,
+    }
+    bad_runs = ["bad", "good", "bad", "bad", "lost", "bad", "bad", "bad", "skipped"]
+    refusals = ["refused", "refused", "good", "refused", "refused", "refused"]
+    runs = [outcomes[name] for name in bad_runs + refusals]
+    (tmp_path / "runs").write_bytes(b"".join(run.encode() for run in [*runs, outcomes["good"]]))
     child = tmp_path / "child"
     child.write_text(f"#!/bin/sh\ncat {tmp_path}/runs\nexec sleep 60\n")
     child.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(child))
+    file = tmp_path / "ready"
+    file.touch()  # by an earlier process
     shown: list[Outcome] = []
-    assert not supervise(["host"], Options(every=86_400), [], {"PATH": os.environ["PATH"]}, shown.append)
+    existed: list[bool] = []
+
+    def show(outcome: Outcome) -> None:
+        shown.append(outcome)
+        existed.append(file.exists())  # as the run before left it
+
+    environ = {"PATH": os.environ["PATH"], "FLEETGAUGE_READY_FILE": str(file)}
+    assert not supervise(["host"], Options(every=86_400), [], environ, show)
     assert shown == runs
+    assert [*map(int, existed)] == [0, 0, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1]
+    assert not file.exists()
+    environ["FLEETGAUGE_READY_FILE"] = str(tmp_path)  # which cannot be removed, because it is a directory
+    assert not supervise(["host"], Options(every=86_400), [], environ, lambda _: None)
+    assert "FLEETGAUGE_READY_FILE" in caplog.text
 
 
 @pytest.mark.slow

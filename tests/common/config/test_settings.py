@@ -21,7 +21,6 @@ from common.config.settings import (
     Texts,
     Url,
     in_force,
-    is_loopback,
     named,
     secret_variables,
     written,
@@ -89,18 +88,6 @@ def test_optional_secrets_are_secrets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "address"),
-    [
-        ({}, "https://api.datadoghq.com"),
-        ({"DD_SITE": "us5.datadoghq.com"}, "https://api.us5.datadoghq.com"),
-        ({"FLEETGAUGE_DD_URL": "http://127.0.0.1:8126/"}, "http://127.0.0.1:8126"),
-    ],
-)
-def test_address_is_of_the_site_or_the_given_url(environ: dict[str, str], address: str) -> None:
-    assert load(DatadogSettings, "datadog", environ={"DD_API_KEY": CANARY, **environ}).address == address
-
-
-@pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
         ("PAGES", "0", "greater than or equal to 1"),
@@ -109,8 +96,8 @@ def test_address_is_of_the_site_or_the_given_url(environ: dict[str, str], addres
         ("HASH_KEY", " ", "is set but empty"),
         *(("BASE_URL", url, "write a full URL") for url in ("ftp://host", "https://", "host", "https://h:x")),
         ("BASE_URL", "https://host:0", "write a full URL"),
-        ("BASE_URL", "http://10.0.0.1", "use https"),
-        ("BASE_URL", "http://localhost.example", "use https"),
+        *(("BASE_URL", f"http://{host}", "use https") for host in ("10.0.0.1", "localhost.example")),
+        ("BASE_URL", "http://127.0.0.1.example", "use https"),
         *(("BASE_URL", f"https://a.example{rest}", "the address alone") for rest in ("?", "/#x")),
         *(("BASE_URL", f"https://a.example/{odd}", "write a full URL") for odd in ("a\nb", "\u200b", "a b")),
         *(("BASE_URL", f"https://{user}@host", "credentials") for user in (CANARY, f"user:{CANARY}")),
@@ -126,17 +113,6 @@ def test_wrong_value_is_an_error_with_its_variable(variable: str, value: str, me
 def test_site_is_a_bare_name(site: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^DD_SITE: "):
         load(DatadogSettings, "datadog", environ={"DD_API_KEY": CANARY, "DD_SITE": site})
-
-
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [
-        *((host, True) for host in ("localhost", "127.0.0.1", "127.9.9.9", "::1")),
-        *((host, False) for host in ("10.0.0.1", "example.com", "127.0.0.1.example", "")),
-    ],
-)
-def test_loopback_is_this_machine_only(host: str, loopback: bool) -> None:
-    assert is_loopback(host) is loopback
 
 
 class TestCredentials:

@@ -33,7 +33,6 @@ from common.config.sources import (
     ConfigurationFile,
     load,
     read_tables,
-    refuse_unknown_variables,
 )
 from common.datadog.provision_settings import ProvisionSettings
 from common.errors import ConfigurationError, NotConfiguredError
@@ -281,12 +280,13 @@ class TestUnknownNames:
         assert key not in everything(caught.value)
 
     def test_variables_with_our_prefix(self) -> None:
-        models = (CoreSettings, ToySettings)
-        refuse_unknown_variables({"FLEETGAUGE_TOY_PAGES": "1", "FLEETGAUGE_STEP": "1", "FLEET": "1"}, models)
+        known = {"TOY_API_KEY": KEY, "FLEETGAUGE_TOY_PAGES": "1", "FLEETGAUGE_STEP": "1", "FLEET": "1"}
+        known |= {"FLEETGAUGE_HOST_X": "1"}  # which another collector refuses
+        assert Configuration(known, None).table(ToySettings, "toy").pages == 1
         other = "FLEETGAUGE_QUEUES"  # which is close to others only by its prefix
         wrong = dict.fromkeys(("FLEETGAUGE_TOY_PAGE", other), "1")
         with pytest.raises(ConfigurationError) as caught:
-            refuse_unknown_variables(wrong, models)
+            Configuration(wrong, None).table(ToySettings, "toy")
         hint = "(did you mean 'FLEETGAUGE_TOY_PAGES'?)"
         assert str(caught.value) == f"unknown variable FLEETGAUGE_TOY_PAGE {hint}, {other}"
 
@@ -301,7 +301,6 @@ class TestConfiguration:
         assert configuration.address == "https://api.datadoghq.eu"
         assert configuration.datadog().site == "datadoghq.eu"
         assert configuration.datadog() is configuration.datadog_alone
-        assert configuration.collector("host", ToySettings).pages == 3
         assert configuration.table(ToySettings, "host").pages == 3
 
     def test_address_needs_no_key(self, tmp_path: Path) -> None:

@@ -81,14 +81,8 @@ def test_it_is_on_afterwards_and_stays_on(intake: Intake, make_history: MakeHist
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        (
-            400,
-            "it has a tag configuration, or is a distribution or a standard metric; Datadog's message: No.",
-        ),
-        (
-            422,
-            "it has a tag configuration, or is a distribution or a standard metric; Datadog's message: No.",
-        ),
+        (400, f"{TAG_CONFIGURATION}; Datadog's message: No."),
+        (422, f"{TAG_CONFIGURATION}; Datadog's message: No."),
         (409, "{url} answered 409; response: No."),
     ],
 )

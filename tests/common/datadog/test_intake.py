@@ -118,7 +118,7 @@ def test_payloads_are_as_large_as_the_intake_takes(
     ("series", "faults", "split"),
     [
         ([LOAD(n, NOW, project=f"p{n}") for n in range(8)], 2, [0, 0, 2, 2, 4]),
-        ([LOAD(n, NOW - n) for n in range(5)], 1, [0, 2, 3]),
+        ([LOAD(n, NOW - n, on_host="node-1") for n in range(5)], 1, [0, 2, 3]),
     ],
     ids=["series", "points of one series"],
 )
@@ -129,8 +129,8 @@ def test_a_413_splits_and_goes_on(
     sink = make_sink()
     send(sink, series)
     assert (statuses(intake), points(intake)) == ([413 if size == 0 else 202 for size in split], split)
-    sent = {(key.second, value) for key, value in intake.points.items()}
-    assert sent == {(one.times[0], one.values[0]) for one in series}
+    sent = {(key.host, key.second, value) for key, value in intake.points.items()}
+    assert sent == {(one.host, one.times[0], one.values[0]) for one in series}
     assert sink.points_sent == len(series)
 
 

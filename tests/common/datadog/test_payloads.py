@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.datadog import payloads as module
-from common.datadog.payloads import POINT_LIMIT, Encoding, encode, halves, pack
+from common.datadog.payloads import Encoding, encode, pack
 from common.metric import Metric, Series, count, gauge
 from support.servers.series import decoded
 from support.standins import NOW
@@ -86,26 +86,6 @@ def test_every_point_is_in_one_payload_within_the_limit(series: list[Series], mo
     # No payload has room for the first series of the next.
     assert all(size + len(after[0].times) > most_points for size, after in zip(sizes, made[1:], strict=False))
     assert points_of(made) == points_of([one] for one in series)
-
-
-def test_a_series_with_too_many_points_is_alone_and_must_be_halved() -> None:
-    small, large, last = pack([a_series(1), a_series(POINT_LIMIT + 1), a_series(1)])
-    assert encode(large, (), Encoding.GZIP) is None
-    assert [*map(count_points, halves(large))] == [5_000, 5_001]
-    assert [point[3] for point in points_of(halves(large))] == [*range(NOW, NOW + POINT_LIMIT + 1)]
-    assert count_points(small) == count_points(last) == 1
-
-
-@pytest.mark.parametrize(
-    ("points", "expected"),
-    [((1, 2, 3), [[1], [2, 3]]), ((2,), [[1], [1]]), ((3,), [[1], [2]]), ((4, 4), [[4], [4]])],
-)
-def test_series_are_halved_and_of_a_single_one_the_points(
-    points: tuple[int, ...], expected: list[list[int]]
-) -> None:
-    every = [a_series(number, tags=("a:ä",), host="n") for number in points]
-    assert [[len(one.times) for one in half] for half in halves(every)] == expected
-    assert points_of(halves(every)) == points_of([every])
 
 
 @pytest.mark.parametrize("encoding", Encoding)

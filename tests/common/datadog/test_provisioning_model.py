@@ -17,7 +17,7 @@ import pytest
 
 from common.datadog.provisioning import DATE_TOLERANCE, Provisioner, Resource, Step
 from common.errors import DeliveryError, RefusedError
-from common.net.http import UnavailableError
+from common.net.http import Reply, UnavailableError
 from common.net.retry import Deadline, TransientError, persist
 from support.servers.documents import Documents
 
@@ -112,7 +112,7 @@ class World:
 
     def retry(self, call: Callable[[], T]) -> T:
         try:
-            return persist(call, self.deadline, self.wait)
+            return persist(call, self.deadline)
         except TransientError as error:
             raise DeliveryError(str(error)) from error
 
@@ -126,7 +126,7 @@ class World:
         if self.kill_at == (self.requests, False) or self.chance(0.01):
             raise Killed
         if self.chance(0.02):
-            raise UnavailableError("datadog", 429, b"", None)
+            raise UnavailableError(Reply("datadog", 429, {}, b""))
         if self.chance(0.03):
             raise TransientError("reset before the request arrived")
         self.store.lag = self.random.choice([NO_LAG, 30, 400]) if self.faults else NO_LAG
@@ -138,7 +138,7 @@ class World:
         if self.kill_at == (self.requests, True) or self.chance(0.01):
             raise Killed
         if self.chance(0.05):
-            raise UnavailableError("datadog", 503, b"", None)
+            raise UnavailableError(Reply("datadog", 503, {}, b""))
         if status >= 400:
             raise RefusedError(f"answered {status}", status=status, problems=("No.",))
         self.dated = float(int(self.now)), self.now

@@ -91,24 +91,23 @@ def sink_through(proxy: str, time: Time, seconds: float = 5, **environ: str) -> 
     return DatadogSink(DatadogClient(settings, core, Deadline(seconds, time, time.sleep), clock=time), core)
 
 
-def basic(credentials: str) -> str:
-    return "Basic " + b64encode(credentials.encode()).decode()
-
-
 def refusal(status: str) -> str:
     reason = f"Tunnel connection failed: {status}"
     return f"cannot reach {HOST} through the proxy ({reason}); check HTTPS_PROXY and NO_PROXY"
 
 
 class TestOnTheWire:
-    def test_the_proxy_gets_its_password_in_its_header_only(self, proxies: Proxies, time: Time) -> None:
+    @pytest.mark.parametrize(("user", "password"), [("user", ""), (f"user:{QUOTED}", PASSWORD)])
+    def test_the_proxy_gets_its_password_in_its_header_only(
+        self, proxies: Proxies, time: Time, user: str, password: str
+    ) -> None:
         proxy = proxies(deny)
-        sink = sink_through(f"http://user:{QUOTED}@{proxy.address}", time)
+        sink = sink_through(f"http://{user}@{proxy.address}", time)
         with pytest.raises(ConfigurationError) as caught:
             send(sink, [LOAD(1, NOW)])
         first, *headers = proxy.heads[0].splitlines()
         assert first.split()[:2] == ["CONNECT", "api.datadoghq.invalid:443"]
-        credentials = basic(f"user:{PASSWORD}").removeprefix("Basic ")
+        credentials = b64encode(f"user:{password}".encode()).decode()
         named = {name.lower(): value for name, _, value in (header.partition(": ") for header in headers)}
         assert named["proxy-authorization"] == f"Basic {credentials}"
         assert KEY not in "".join(proxy.heads)
@@ -122,8 +121,8 @@ class TestOnTheWire:
         self, proxies: Proxies, time: Time
     ) -> None:
         proxy = proxies(answering("403 Forbidden"))
-        pool = pool_for(SITE, core_settings(HTTPS_PROXY=f"http://{proxy.address}"))
-        http = Http(pool, Report(), setting="WANDB_BASE_URL")
+        core = core_settings(HTTPS_PROXY=f"http://{proxy.address}")
+        http = Http(SITE, core, Report(), setting="WANDB_BASE_URL")
         with pytest.raises(ConfigurationError) as caught:
             http.send("POST", f"{SITE}/graphql", b"", {}, Deadline(1000, time))
         assert str(caught.value) == refusal("403 Forbidden")
@@ -163,29 +162,14 @@ class TestOnTheWire:
         assert (len(proxy.heads), time.naps) == (1, [])
 
 
-class TestChoice:
-    @pytest.mark.parametrize(
-        ("user", "credentials"), [("user@", "user:"), (f"user:{QUOTED}@", f"user:{PASSWORD}"), ("", None)]
-    )
-    def test_credentials_are_in_a_header_and_not_in_the_address(
-        self, user: str, credentials: str | None
-    ) -> None:
-        pool = pool_for(SITE, core_settings(HTTPS_PROXY=f"http://{user}proxy:3128"))
-        assert isinstance(pool, ProxyManager)
-        assert (str(pool.proxy), pool.connection_pool_kw["maxsize"]) == ("http://proxy:3128", 1)
-        header = {} if credentials is None else {"proxy-authorization": basic(credentials)}
-        assert pool.proxy_headers == header
-
-    @pytest.mark.parametrize(
-        ("url", "exceptions", "direct"),
-        [
-            *((url, "", True) for url in ("http://127.0.0.1:8080", "http://localhost", "http://[::1]:80")),
-            *((SITE, names, True) for names in ("datadoghq.invalid", "*")),
-            *((SITE, names, False) for names in ("", ".other.invalid")),
-        ],
-    )
-    def test_loopback_and_no_proxy_are_reached_directly(
-        self, url: str, exceptions: str, direct: bool
-    ) -> None:
-        core = core_settings(HTTPS_PROXY="http://proxy:3128", NO_PROXY=exceptions)
-        assert isinstance(pool_for(url, core), ProxyManager) is not direct
+@pytest.mark.parametrize(
+    ("url", "exceptions", "direct"),
+    [
+        *((url, "", True) for url in ("http://127.0.0.1:8080", "http://localhost", "http://[::1]:80")),
+        *((SITE, names, True) for names in ("datadoghq.invalid", "*")),
+        *((SITE, names, False) for names in ("", ".other.invalid")),
+    ],
+)
+def test_loopback_and_no_proxy_are_reached_directly(url: str, exceptions: str, direct: bool) -> None:
+    core = core_settings(HTTPS_PROXY="http://proxy:3128", NO_PROXY=exceptions)
+    assert isinstance(pool_for(url, core, 1), ProxyManager) is not direct

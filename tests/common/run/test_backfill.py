@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import pty
 import re
 import shlex
 import signal
@@ -22,6 +20,7 @@ from support.backfills import APP_KEY, NAMES, fixed, held, pushes, span_of, trut
 from support.project import Project
 from support.servers.datadog import Intake
 from support.servers.wandb import Wandb
+from support.terminal import at_terminal
 
 
 def two_values(intake: Intake) -> list[object]:
@@ -51,52 +50,6 @@ class TestPush:
         assert fleet.run("wandb", "--since", "20m", "--push", "--yes").returncode == 0
         assert {key: value for key, value in held(intake).items() if key in live} == live
 
-    @pytest.mark.slow
-    def test_parts_in_parallel_add_up_to_the_whole(
-        self, fleet: Project, wandb: Wandb, intake: Intake
-    ) -> None:
-        options = [*fixed(5), "--push", "--yes", "--slice"]
-        started = [fleet.start("wandb", *options, f"{part}/3") for part in range(2)]
-        last = fleet.run("wandb", *options, "/3", JOB_COMPLETION_INDEX="2")
-        for run in started:
-            run.communicate(timeout=60)
-        assert [*(run.returncode for run in started), last.returncode] == [0, 0, 0]
-        assert held(intake) == truth(wandb.projects["acme", "ants"], span_of(options[:4]))
-        assert len(intake.write_log) == len(intake.points)
-
-
-def on_a_terminal(project: Project, answer: bytes | signal.Signals, *arguments: str) -> tuple[int, str]:
-    """Run with a terminal for its input and its messages; the exit code, and what the terminal showed.
-
-    When it asks, it is answered with a line or a signal.
-    """
-    master, slave = pty.openpty()
-    run = subprocess.Popen(
-        project.command(*arguments),
-        env={**project.environment, "TERM": "xterm", "COLUMNS": "120"},
-        stdin=slave,
-        stdout=subprocess.DEVNULL,
-        stderr=slave,
-        cwd=project.directory,
-        start_new_session=True,
-    )
-    os.close(slave)
-    shown, answered = b"", False
-    while True:
-        try:
-            chunk = os.read(master, 65536)
-        except OSError:  # the other end is closed
-            break
-        shown += chunk
-        if b"[y/N]" in shown and not answered:
-            answered = True
-            if isinstance(answer, signal.Signals):
-                run.send_signal(answer)
-            else:
-                os.write(master, answer)
-    os.close(master)
-    return run.wait(60), shown.decode(errors="replace")
-
 
 class TestAPerson:
     @pytest.mark.slow
@@ -104,7 +57,7 @@ class TestAPerson:
         assert fleet.run("wandb", "--push").returncode == 0  # a metric must exist
         intake.historical.clear()
         asked = ["wandb", *fixed(3), "--push", "--enable-historical"]
-        code, shown = on_a_terminal(fleet, b"n\n", *asked)
+        code, shown = at_terminal(fleet, *asked, answer="n\n")
         assert "Historical Metrics Ingestion will be turned on for " in shown
         assert "metrics\r\n  wandb.push_to_main.avg_duration_hours\r\n  wandb." in shown
         assert (code, intake.historical) == (0, set())
@@ -112,7 +65,7 @@ class TestAPerson:
         assert len(intake.series("wandb.runs.active").popitem()[1]) == 12
 
     def test_may_interrupt_instead_of_answering(self, fleet: Project, intake: Intake) -> None:
-        code, _ = on_a_terminal(fleet, signal.SIGINT, "wandb", *fixed(3), "--push")
+        code, _ = at_terminal(fleet, "wandb", *fixed(3), "--push", answer=signal.SIGINT)
         assert (code, pushes(intake)) == (130, 0)
 
 
@@ -192,19 +145,6 @@ def _record(seq: int, at: float) -> str:
 
 
 class TestLooking:
-    def test_a_dry_run_shows_the_past_and_sends_nothing(
-        self, fleet: Project, wandb: Wandb, intake: Intake
-    ) -> None:
-        options = fixed(30)
-        ran = fleet.run("wandb", *options, "--json", DD_APP_KEY="", DD_API_KEY="")
-        [entry] = json.loads(ran.stdout)["collectors"]
-        found = {
-            (one["metric"], one["timestamp"], tuple(one["tags"])): one["value"] for one in entry["samples"]
-        }
-        assert found == truth(wandb.projects["acme", "ants"], span_of(options))
-        assert entry["status"] == "ok"
-        assert not intake.requests
-
     def test_a_part_is_a_table_a_csv_file_and_a_page(
         self, fleet: Project, wandb: Wandb, intake: Intake
     ) -> None:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from common.metric import Series
 from common.options import Backfill
 from common.outcome import Outcome, Status
 from common.run import backfill
+from common.shards import Shard
 from common.times import iso
 from common.window import Window
 from support.servers.faults import Fault
@@ -48,7 +50,7 @@ def hourly(toy: Toy, collect: Collect = each_minute, **options: Any) -> None:
 
 
 def span(hours: float, **options: Any) -> Backfill:
-    return Backfill(NOW - int(hours * HOUR), NOW, ("--since", f"{hours}h"), **options)
+    return Backfill(NOW - int(hours * HOUR), NOW, **options)
 
 
 def push(toy: Toy, asked: Backfill, **options: Any) -> Outcome:
@@ -333,13 +335,19 @@ class TestContinuing:
         assert toy.seconds() == [*range(NOW - 4 * HOUR, NOW, 60)]
         assert all(write.replaced in (None, write.value) for write in toy.intake.write_log)
 
-    def test_a_slice_continues_without_being_one(self, toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_slice_continues_without_being_one(
+        self, toy: Toy, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
         hourly(toy)
         toy.intake.faults.add(Fault(), match=SERIES)
         toy.intake.faults.add(Fault(status=400), match=SERIES)
-        push(toy, replace(span(4, enable=True), part=0, parts=2))
-        since, until = NOW - 3 * HOUR, NOW - 2 * HOUR
-        assert self.continued(capsys) == self.command(since, until, "--enable-historical")
+        past = replace(span(4, enable=True), part=0, parts=2)
+        config = tmp_path / "a b.toml"
+        config.write_text("")
+        push(toy, past, shard=Shard(1, 3), config=str(config))
+        times = ["--since", iso(NOW - 3 * HOUR), "--until", iso(NOW - 2 * HOUR), "--step", "1m"]
+        options = ["--enable-historical", "--push", "--shard", "1/3", "--yes", "--config", str(config)]
+        assert self.continued(capsys) == ["run_collector.py", "toy", *times, *options]
 
     def test_where_nothing_was_sent_there_is_nothing_to_continue(
         self, toy: Toy, capsys: pytest.CaptureFixture[str]

@@ -13,6 +13,7 @@ from common.errors import ConfigurationError, SourceError
 from common.metric import Series
 from common.options import Backfill, Mode
 from common.outcome import Status
+from common.times import iso
 from support.backfills import APP_KEY
 from support.project import Project
 from support.servers.aws import Aws
@@ -79,6 +80,30 @@ def test_a_collector_that_knows_only_the_present_says_so_for_the_past(toy: Toy) 
     assert toy.run(Mode.CHECK, backfill=past, named=False).status is Status.SKIPPED
 
 
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        (("toy.value", "kind=a"), None),
+        (("toy.valeu",), "--explain: toy has no metric 'toy.valeu' (did you mean 'toy.value'?)"),
+        (("toy.value", "kin=a"), "--explain: toy.value has no tag 'kin'; it has: kind"),
+        (("toy.value",), "--explain: toy cannot list what its values are of"),
+    ],
+)
+def test_value_is_explained_by_its_rows(toy: Toy, asked: tuple[str, ...], error: str | None) -> None:
+    def explain(context: Context[Any], metric: object, tags: dict[str, str]) -> list[dict[str, object]]:
+        return [{"tags": tags, "metric": metric, "at": context.window.until}]
+
+    toy.answers(lambda _: iter(()), **({} if asked == ("toy.value",) else {"explain": explain}))
+    outcome = toy.run(Mode.EXPLAIN, explain=asked)
+    if error:
+        assert outcome.error is not None
+        assert (outcome.error.message, outcome.error.configuration) == (error, True)
+    else:
+        tick = NOW // 900 * 900
+        assert outcome.tables == {"runs": [{"tags": {"kind": "a"}, "metric": VALUE, "at": tick}]}
+        assert outcome.findings == [f"toy.value kind=a at {iso(tick)}: 1 rows"]
+
+
 @pytest.fixture
 def reader(project: Project) -> Project:
     """A service with a collector that needs a setting."""
@@ -109,10 +134,6 @@ def test_everything_that_is_wrong_is_named_at_once(reader: Project, tmp_path: Pa
         *("DD_API_KEY: it holds a space", "DD_ENV is not set"),
     ):
         assert text in ran.stdout
-    ran = reader.run("reader", "--check", FLEETGAUGE_CHECKPOINTS="/data")
-    assert ran.returncode == 2
-    [renamed] = [line for line in ran.stdout.splitlines() if "FLEETGAUGE_CHECKPOINTS" in line]
-    assert "FLEETGAUGE_STATE" in renamed
 
 
 def test_under_all_what_is_not_configured_is_skipped(reader: Project) -> None:

@@ -6,7 +6,6 @@ Missed, repeated and killed runs are in `test_ticks_model.py`.
 from __future__ import annotations
 
 import importlib
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +51,10 @@ def losing(*units: str) -> Any:
         yield from each_tick(context)
 
     return collect
+
+
+def older_library(_: Context[Any]) -> Iterator[Series]:
+    raise ImportError("cannot import name")
 
 
 @pytest.fixture
@@ -198,16 +201,23 @@ class TestFailing:
         assert (outcome.status, outcome.error.type) == (Status.FAILED, "DeadlineExceededError")
         assert (reported(toy, "up"), toy.seconds()) == (0, []), "there is time to report that"
 
-    @pytest.mark.parametrize("broken", ["settings", "import", "library"])
+    @pytest.mark.parametrize("broken", ["settings", "import", "library", "release"])
     def test_broken_collector_is_reported_as_down(self, toy: Toy, broken: str) -> None:
         if broken == "settings":
+            toy.keep_state()
             toy.answers(lambda _: iter([VALUE(1, NOW)]))
+            toy.push()
+            toy.intake.points.clear()
+            toy.now += 60
             toy.environ["FLEETGAUGE_TOY_COLOUR"] = "blue"
         if broken == "library":
             toy.answers(lambda _: importlib.import_module("absent"))
+        if broken == "release":  # of a library, which lacks a name
+            toy.answers(older_library)
         outcome = toy.push()
         assert outcome.error is not None
         assert (broken == "settings") or "scripts/setup" in outcome.error.message
+        assert reported(toy, "last_success_age_seconds") == (60 if broken == "settings" else None)
         assert (outcome.status, outcome.error.configuration) == (Status.FAILED, True)
         assert (reported(toy, "up"), toy.seconds()) == (0, [])
 
@@ -437,7 +447,7 @@ class TestOutcome:
     def test_series_beyond_the_cap_are_lost_by_metric(self, ticking: Toy) -> None:
         series = [VALUE(1, TICK, kind=f"k{n}") for n in range(32)] + [OTHER(1, TICK)]
         ticking.answers(lambda _: iter(series), has_history=True)
-        past = Backfill(TICK - STEP, TICK + 1, ())
+        past = Backfill(TICK - STEP, TICK + 1)
         cap = {"FLEETGAUGE_SERIES_CAP": "30"}
         for outcome in (
             ticking.run(environ=cap),
@@ -455,13 +465,3 @@ class TestOutcome:
         toy.answers(lambda _: iter(VALUE.series((NOW - 1, NOW), (1, 2), kind=f"{n}") for n in range(600)))
         toy.run()
         assert toy.person.progressed == [("collecting points", done, None) for done in (2, 514, 1026)]
-
-    def test_logs_carry_the_service_the_environment_and_the_version(
-        self, toy: Toy, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        toy.answers(losing("unit"))
-        toy.run(environ={"DD_VERSION": "1.2.3", "DD_SERVICE": "gauges"})
-        [line] = map(json.loads, capsys.readouterr().err.splitlines())
-        labels = {key: value for key, value in line.items() if key.startswith("dd.")}
-        assert (line["message"], line["collector"]) == ("lost unit: gone", "toy")
-        assert labels == {"dd.service": "gauges", "dd.env": "test", "dd.version": "1.2.3"}

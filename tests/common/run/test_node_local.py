@@ -132,7 +132,7 @@ def test_what_every_node_would_read_alike_is_refused(
 
 def test_a_backfill_on_each_node_carries_its_name(fleet: Fleet) -> None:
     fleet.fill("xenna")
-    span = Backfill(fleet.now - 1200, fleet.now, ("--since", "20m"))
+    span = Backfill(fleet.now - 1200, fleet.now)
     options = Options(Mode.PUSH, timeout=60, backfill=span)
     for node in NODES:
         assert fleet.run("xenna", options, node, {"FLEETGAUGE_NODE_LOCAL": "true"}).counts.points_sent > 0

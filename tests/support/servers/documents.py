@@ -43,6 +43,7 @@ class Documents:
         self.dashboards: dict[str, Document] = {}
         self.monitors: dict[str, Document] = {}
         self.metadata: dict[str, Document] = {}
+        self.restricted: set[tuple[str, str]] = set()  # methods and ids that are forbidden
         self.numbers = count(1000)  # of ids
         self._history: list[tuple[float, dict[str, Document]]] = []
 
@@ -52,7 +53,8 @@ class Documents:
         kind, _, name = path.removeprefix("/api/v1/").partition("/")
         if kind not in PERMISSIONS:
             return refused(404, "Not Found")
-        if PERMISSIONS[kind][method != "GET"] not in self.permissions:
+        allowed = PERMISSIONS[kind][method != "GET"] in self.permissions
+        if not allowed or (method, name) in self.restricted:
             return refused(403, "Forbidden")
         if kind == "metrics":
             return self._metric(method, name, body)
