@@ -110,10 +110,10 @@ def supervise(
                 report_failure(outcome, options, environ)
                 # It logged under the name of that collector.
                 logs.set_up("run_collector", verbose=options.verbose)
-            show(outcome)
             # A unit that was lost does not make a run bad, an error does.
             bad[name] = bad[name] + 1 if error and outcome.status is not Status.SKIPPED else 0
             _mark_ready(ready_file, is_ready=max(bad.values()) < MAX_BAD)
+            show(outcome)
             refused[name] = refused[name] + 1 if error and error.status == FORBIDDEN else 0
             if every and refused[name] == MAX_BAD:
                 log.error("Datadog refused the key in %d runs in a row: giving up", MAX_BAD)

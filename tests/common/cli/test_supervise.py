@@ -102,7 +102,7 @@ def test_ready_file_follows_outcomes_and_three_refusals_in_a_row_end_it(
     environ = {"PATH": os.environ["PATH"], "FLEETGAUGE_READY_FILE": str(file)}
     assert not supervise(["host"], Options(every=86_400), [], environ, show)
     assert shown == runs
-    assert [*map(int, existed)] == [0, 0, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1]
+    assert [*map(int, existed)] == [0, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 0]
     assert not file.exists()
     environ["FLEETGAUGE_READY_FILE"] = str(tmp_path)  # which cannot be removed, because it is a directory
     assert not supervise(["host"], Options(every=86_400), [], environ, lambda _: None)
