@@ -29,7 +29,7 @@ from collectors.wandb.ledger import Ledger  # noqa: E402
 from collectors.wandb.metrics import THROUGHPUT  # noqa: E402
 from collectors.wandb.runs import Run, RunReader  # noqa: E402
 from collectors.wandb.settings import Project, WandbSettings  # noqa: E402
-from common.config.sources import ConfigurationFile, load  # noqa: E402
+from common.config.sources import Configuration  # noqa: E402
 from common.datadog.payloads import Encoding  # noqa: E402
 from common.datadog.series import SeriesTable  # noqa: E402
 from common.times import iso  # noqa: E402
@@ -61,7 +61,7 @@ def settings(usage: bool) -> WandbSettings:
         "FLEETGAUGE_WANDB_USAGE": str(usage),
         "FLEETGAUGE_WANDB_GPU_PRICES": "h100=2.49,a100=1.79",
     }
-    return load(WandbSettings, "wandb", environ=environ, file=ConfigurationFile())
+    return Configuration(environ, None).table(WandbSettings, "wandb")
 
 
 def fleet(count: int, span: Window, options: WandbSettings) -> Iterator[Run]:

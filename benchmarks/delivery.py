@@ -82,7 +82,7 @@ def ours(url: str, encoding: Encoding) -> Send:
 
     environment = {"DD_ENV": "bench", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": url}
     found = Configuration({**environment, "FLEETGAUGE_SERIES_CAP": "1000000000"}, None)
-    core, settings = found.core, found.datadog()
+    core, settings = found.core, found.datadog
 
     def send(every: list[Series]) -> None:
         client = DatadogClient(settings, core, Deadline(600))

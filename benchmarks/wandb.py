@@ -231,7 +231,7 @@ def ours(url: str, projects: str, connections: str, parts: str = "") -> dict[str
 
     from collectors.wandb.collector import COLLECTOR
     from common.collector import Context
-    from common.config.sources import ConfigurationFile, load
+    from common.config.sources import Configuration
     from common.net.retry import Deadline
     from common.window import due
 
@@ -245,7 +245,7 @@ def ours(url: str, projects: str, connections: str, parts: str = "") -> dict[str
         "FLEETGAUGE_WANDB_USAGE": str("usage" in parts),
         "FLEETGAUGE_WANDB_UTILIZATION": str("utilization" in parts),
     }
-    settings = load(COLLECTOR.settings, "wandb", environ=environ, file=ConfigurationFile())
+    settings = Configuration(environ, None).table(COLLECTOR.settings, "wandb")
     context = Context(settings, due(NOW, 900, None, NOW - 3000), NOW, Deadline(DEADLINE))
 
     def work() -> float:

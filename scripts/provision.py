@@ -93,7 +93,7 @@ class Run:
             Resource.DASHBOARD: {one.key: dashboard_document(one, target) for one in dashboards},
             Resource.MONITOR: {monitor.key: monitor_document(monitor, target) for monitor in monitors},
         }
-        keys = configuration.datadog_alone
+        keys = configuration.datadog
         client = DatadogClient(keys, core, Deadline(options.timeout), permissions=PERMISSIONS)
         self.datadog = Provisioner(client, instance_name(core.service, core.instance))
         self.options = options

@@ -6,12 +6,15 @@ botocore's own timeouts are 60 seconds each. `sources.py` reads secrets through 
 
 from __future__ import annotations
 
+import json
+import logging
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from common.config.settings import CoreSettings
-from common.errors import ConfigurationError
+from common.errors import ConfigurationError, SourceError
 
 if TYPE_CHECKING:
     from botocore.loaders import Loader
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 3
 READ_TIMEOUT = 5
 ATTEMPTS = 3
+
+log = logging.getLogger(__name__)
 
 
 def client(service: str, core: CoreSettings, purpose: str) -> Any:  # Any: each service has a type of its own
@@ -67,3 +72,37 @@ def _timestamp(value: Any) -> datetime:  # Any: text or a number, depending on t
     except (TypeError, ValueError):
         parsed: datetime = parse_timestamp(value)
         return parsed
+
+
+def read_secret(client: Any, secret_id: str) -> dict[str, Any] | None:  # Any: see `client`, and JSON
+    """Return the JSON object of a secret of AWS Secrets Manager, None where there is no such secret.
+
+    No error quotes the secret. Raises ConfigurationError for what a person must correct: access, region,
+    credentials, content; SourceError for what a later run may not see.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+
+    purpose = f"reading the AWS secret {secret_id}"
+    log.debug("%s from %s", purpose, client.meta.endpoint_url)
+    try:
+        text = client.get_secret_value(SecretId=secret_id).get("SecretString")
+    except ClientError as error:
+        code = error.response["Error"].get("Code", "unknown")
+        if code == "ResourceNotFoundException":
+            return None
+        # botocore retries all that is temporary, so that an error at the first attempt is final.
+        if retries := error.response["ResponseMetadata"].get("RetryAttempts", 0):
+            raise SourceError(f"{purpose}: AWS answered {code} {1 + retries} times") from None
+        fix = "check the secret, and that the role has secretsmanager:GetSecretValue on it"
+        raise ConfigurationError(f"{purpose}: AWS answered {code}; {fix}") from None
+    except BotoCoreError as error:
+        fix = "check AWS_REGION and AWS_ENDPOINT_URL, and the role of the pod or AWS_ACCESS_KEY_ID"
+        # Timeouts and connections that were closed may not happen again; wrong credentials do.
+        kind = SourceError if isinstance(error, HTTPClientError) else ConfigurationError
+        raise kind(f"{purpose}: {error}; {fix}") from None
+    # The error of json contains the text, so that it is not chained. A binary secret has no text.
+    with suppress(ValueError, TypeError, RecursionError):
+        if isinstance(content := json.loads(text), dict):
+            return content
+    fix = 'store {"NAME": "value", ...} as text, or check AWS_ENDPOINT_URL'
+    raise ConfigurationError(f"{purpose}: the answer is not a JSON object; {fix}")

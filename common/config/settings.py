@@ -152,7 +152,7 @@ def named(prefix: str) -> SettingsConfigDict:
 
 
 class Settings(BaseSettings):
-    """The base of every model; `common.config.sources.load` gives it its values, by variable.
+    """The base of every model; `common.config.sources` gives it its values, by variable.
 
     `_origins` has the source of each variable that is not at its default, `_searched` all that were read: for
     messages and `--print-config`.
@@ -170,7 +170,7 @@ class Settings(BaseSettings):
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the source of given values alone: `load` has merged the others, and knows their origins."""
+        """Return the source of given values alone: `sources.py` has merged all others."""
         return (init_settings,)
 
     @field_validator("*", mode="before")
@@ -256,11 +256,8 @@ class CoreSettings(Settings):
     no_proxy: Text = Field("", validation_alias="NO_PROXY", description="Hosts reached without the proxy.")
 
 
-class DatadogAddress(Settings):
-    """The address of Datadog; known without a key, so that a dry run knows it too.
-
-    It identifies the state document, which a dry run reads.
-    """
+class DatadogSettings(Settings):
+    """How to reach Datadog, from the environment, the secret `<prefix>/datadog` or the table [datadog]."""
 
     site: Site = Field("datadoghq.com", validation_alias="DD_SITE", description="Datadog site.")
     url: Url | None = Field(
@@ -268,20 +265,17 @@ class DatadogAddress(Settings):
         validation_alias="FLEETGAUGE_DD_URL",
         description="Another intake instead of the site's, for tests and proxies.",
     )
+    api_key: Secret | None = Field(
+        None, validation_alias="DD_API_KEY", description="API key; required to push, and all it needs."
+    )
+    app_key: Secret | None = Field(
+        None, validation_alias="DD_APP_KEY", description="Application key; never needed by the CronJob."
+    )
 
     @property
     def address(self) -> str:
         """The base URL of the API."""
         return self.url or f"https://api.{self.site}"
-
-
-class DatadogSettings(DatadogAddress):
-    """How to reach Datadog, from the environment, the secret `<prefix>/datadog` or the table [datadog]."""
-
-    api_key: Secret = Field(validation_alias="DD_API_KEY", description="API key; all that pushing needs.")
-    app_key: Secret | None = Field(
-        None, validation_alias="DD_APP_KEY", description="Application key; never needed by the CronJob."
-    )
 
 
 def variables(model: type[Settings]) -> dict[str, str]:

@@ -37,9 +37,9 @@ T = TypeVar("T")
 class DatadogClient:
     """Sends requests to Datadog, retries what may succeed and raises where it does not.
 
-    `permissions` are what an application key is needed for: only then is it sent, and ConfigurationError is
-    raised where there is none. `encoding` is that of submitted bodies: zstd for Datadog's own intake, gzip
-    for any other address, which may not know Datadog's name `zstd1`. `requests` and `clock_skew` are
+    ConfigurationError is raised without an API key. `permissions` are what an application key is needed for:
+    only then is it sent, and required. `encoding` is that of submitted bodies: zstd for Datadog's own intake,
+    gzip for any other address, which may not know Datadog's name `zstd1`. `requests` and `clock_skew` are
     updated with each request, and `deadline` may be replaced between requests. One thread at a time may use a
     client.
     """
@@ -59,6 +59,8 @@ class DatadogClient:
         self.encoding = Encoding.ZSTD if settings.url is None else Encoding.GZIP
         self.requests = 0
         self.clock_skew: float | None = None  # seconds that our clock is ahead of Datadog's
+        if settings.api_key is None:
+            raise ConfigurationError(settings.not_set("DD_API_KEY"))
         self._keys = {"DD-API-KEY": settings.api_key}
         self._hint = f"check {_VALID_KEY}"
         if permissions:

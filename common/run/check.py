@@ -15,7 +15,7 @@ from common.options import DATADOG
 from common.registry import nearest
 from common.run import health
 from common.run.backfill import check_history
-from common.run.session import Session
+from common.run.session import NO_ENV, Session
 from common.times import iso
 
 WITHOUT_STATE = (
@@ -35,10 +35,10 @@ def print_settings(session: Session) -> None:
         tables["settings"] = in_force(session.settings)
         return
     tables["core"] = in_force(session.core)
-    try:
-        tables["datadog"] = in_force(session.configuration.datadog_alone)
-    except NotConfiguredError as error:
-        session.report.findings.append(f"nothing can be pushed: {error}")
+    datadog = session.configuration.datadog
+    tables["datadog"] = in_force(datadog)
+    if datadog.api_key is None:
+        session.report.findings.append(f"nothing can be pushed: {datadog.not_set('DD_API_KEY')}")
 
 
 def check(session: Session) -> None:
@@ -66,8 +66,10 @@ def check(session: Session) -> None:
         raise combine_errors(wrong)
 
 
-def _check_datadog(session: Session) -> Iterator[str]:
+def _check_datadog(session: Session) -> Iterator[str | FleetgaugeError]:
     """Check the API key, and the application key where a backfill needs it; raises where one is refused."""
+    if session.core.env is None:
+        yield ConfigurationError(NO_ENV)
     yield session.client().validate()
     if session.options.backfill:
         from common.datadog.historical import READING

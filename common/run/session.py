@@ -40,6 +40,7 @@ AGE_MARGIN = 30
 # Seconds at the end of a run that a collector may not use, so that what it found can still be delivered.
 RESERVE = 10.0
 PROGRESS_EVERY = 256  # series
+NO_ENV = "DD_ENV is not set; it becomes the tag `env` of every point, so it has no default"
 
 log = logging.getLogger(__name__)
 
@@ -308,8 +309,11 @@ class Session:
     def _new_client(self, permissions: str = "") -> DatadogClient:
         from common.datadog.client import DatadogClient
 
-        settings = self.configuration.datadog()
-        return DatadogClient(settings, self.core, self.deadline, clock=self.clock, permissions=permissions)
+        settings = self.configuration.datadog
+        client = DatadogClient(settings, self.core, self.deadline, clock=self.clock, permissions=permissions)
+        if self.core.env is None:
+            raise ConfigurationError(NO_ENV)
+        return client
 
     def backfill_command(self, window: Window, *more: str) -> str:
         """Return the command line that sends a window later, to copy; `more` are further options.

@@ -127,7 +127,7 @@ def test_settings_of_a_run_reach_it() -> None:
         }
     )
     configuration = Configuration(environment(template), None)
-    core, datadog = configuration.core, configuration.datadog()
+    core, datadog = configuration.core, configuration.datadog
     assert (core.env, core.service, core.version) == ("test", "gauge", "1.2.3")
     assert (core.aws_region, core.aws_endpoint_url) == ("eu-west-1", "https://aws.example.com")
     assert (core.state, core.step, core.series_cap) == ("s3://bucket/prefix", 300, 1_000_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common.collector import load_collector
-from common.config.sources import ConfigurationFile, load
+from common.config.sources import Configuration
 from common.errors import ConfigurationError, NotConfiguredError
 from support.record_folder import MAKERS
 
@@ -15,7 +15,7 @@ each_kind = pytest.mark.parametrize("kind", MAKERS)
 @each_kind
 def test_without_paths_the_collector_is_not_configured(kind: str) -> None:
     with pytest.raises(NotConfiguredError, match=f"FLEETGAUGE_{kind.upper()}_PATHS is not set"):
-        load(load_collector(kind).settings, kind, environ={}, file=ConfigurationFile())
+        Configuration({}, None).table(load_collector(kind).settings, kind)
 
 
 @each_kind
@@ -27,4 +27,4 @@ def test_a_setting_out_of_its_limits_is_refused(kind: str, setting: dict[str, st
     prefix = f"FLEETGAUGE_{kind.upper()}_"
     environ = {f"{prefix}PATHS": "/records", f"{prefix}{name.upper()}": value}
     with pytest.raises(ConfigurationError, match=f"{prefix}{name.upper()}"):
-        load(load_collector(kind).settings, kind, environ=environ, file=ConfigurationFile())
+        Configuration(environ, None).table(load_collector(kind).settings, kind)

@@ -11,7 +11,7 @@ from collectors.wandb.metrics import LIVE_ONLY
 from collectors.wandb.runs import RunReader
 from collectors.wandb.settings import Project as Team
 from collectors.wandb.settings import WandbSettings
-from common.config.sources import ConfigurationFile, load
+from common.config.sources import Configuration
 from common.times import iso
 from common.window import Window
 from support.servers.datadog import Intake
@@ -43,7 +43,7 @@ def span_of(options: list[str]) -> Window:
 def truth(rows: list[Row], span: Window) -> Points:
     """Every point of a span, from the rows themselves."""
     environ = {"WANDB_API_KEY": "k", "WANDB_PROJECTS": str(TEAM)}
-    settings = load(WandbSettings, "wandb", environ=environ, file=ConfigurationFile())
+    settings = Configuration(environ, None).table(WandbSettings, "wandb")
     reading = RunReader("github.sky.*", None, 1, settings.owners)
     runs = [run for row in rows if not row.hidden and (run := reading.read(answered(row), []))]
     every = [series for stretch in Ledger(TEAM, runs, span.ticks, settings).stretches() for series in stretch]

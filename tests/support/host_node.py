@@ -10,7 +10,7 @@ import pynvml  # type: ignore[import-untyped]
 
 from collectors.host.collector import HostSettings, Node
 from common.collector import Context
-from common.config.sources import ConfigurationFile, load
+from common.config.sources import Configuration
 from common.metric import Metric
 from common.net.retry import Deadline
 from common.window import due
@@ -30,7 +30,7 @@ def context(
     stays: bool = False,
     **more: str,
 ) -> Context[HostSettings]:
-    settings = load(HostSettings, "host", environ={**(environ or {}), **more}, file=ConfigurationFile())
+    settings = Configuration({**(environ or {}), **more}, None).table(HostSettings, "host")
     window = due(now, 60, None, earliest)
     return Context(settings, window, now, Deadline(seconds), stays=stays)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from common.collector import Collector, Context, Network, Report, load_collector
-from common.config.sources import ConfigurationFile, load
+from common.config.sources import Configuration
 from common.metric import Kind, Series
 from common.net.retry import Deadline
 from common.window import Window
@@ -51,7 +51,7 @@ class Runs:
         environ = {f"{prefix}_{name.upper()}": value for name, value in (settings or {}).items()}
         environ.setdefault(f"{prefix}_PATHS", str(folder))
         environ.setdefault(f"{prefix}_SETTLE", str(SETTLE))
-        self.settings = load(self.collector.settings, kind, environ=environ, file=ConfigurationFile())
+        self.settings = Configuration(environ, None).table(self.collector.settings, kind)
         self.store = store
         self.network = network or Network()
         self.points: Points = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 
 from common.config.settings import CoreSettings, DatadogSettings
-from common.config.sources import ConfigurationFile, load
+from common.config.sources import Configuration
 
 NOW = 1_800_000_000
 KEY = "canary-key-0123456789abcdef"
@@ -28,11 +28,11 @@ class Time:
 
 
 def core_settings(**environ: str) -> CoreSettings:
-    return load(CoreSettings, None, environ={"DD_ENV": "test", **environ}, file=ConfigurationFile())
+    return Configuration({"DD_ENV": "test", **environ}, None).core
 
 
 def datadog_settings(**environ: str) -> DatadogSettings:
-    return load(DatadogSettings, "datadog", environ={"DD_API_KEY": KEY, **environ}, file=ConfigurationFile())
+    return Configuration({"DD_API_KEY": KEY, **environ}, None).datadog
 
 
 def everything(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from collectors.wandb.ledger import Ledger
 from collectors.wandb.runs import Run
 from collectors.wandb.settings import Project, WandbSettings
-from common.config.sources import ConfigurationFile, load
+from common.config.sources import Configuration
 from common.metric import Metric, Series
 
 ANTS = Project("acme", "ants")
@@ -24,7 +24,7 @@ def settings(**variables: str) -> WandbSettings:
         variables = {"usage": "false", "utilization": "false", **variables}
     environ = {"WANDB_API_KEY": "k", "WANDB_PROJECTS": "acme/ants"}
     environ |= {f"FLEETGAUGE_WANDB_{name.upper()}": value for name, value in variables.items()}
-    return load(WandbSettings, "wandb", environ=environ, file=ConfigurationFile())
+    return Configuration(environ, None).table(WandbSettings, "wandb")
 
 
 DEFAULTS = settings()

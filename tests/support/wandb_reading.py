@@ -11,7 +11,7 @@ from collectors.wandb.query import Extra, Filter, touched_since
 from collectors.wandb.reader import Listing, Reader
 from collectors.wandb.settings import WandbSettings
 from common.collector import Context, Network, Report
-from common.config.sources import ConfigurationFile, load
+from common.config.sources import Configuration
 from common.net.retry import Deadline
 from common.shards import ALONE, Shard
 from common.window import Window
@@ -53,7 +53,7 @@ def settings(server: Wandb, **variables: str) -> WandbSettings:
         "WANDB_BASE_URL": server.url,
         **variables,
     }
-    return load(WandbSettings, "wandb", environ=environ, file=ConfigurationFile())
+    return Configuration(environ, None).table(WandbSettings, "wandb")
 
 
 def context(

@@ -22,7 +22,7 @@ from collectors.wandb.groups import Owners
 from collectors.wandb.ledger import Ledger
 from collectors.wandb.runs import RunReader
 from collectors.wandb.settings import Project, WandbSettings
-from common.config.sources import ConfigurationFile, load
+from common.config.sources import Configuration
 from common.errors import ConfigurationError, DeadlineExceededError, SourceError
 from common.window import Window
 from support.points import points
@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def loaded(**variables: str) -> WandbSettings:
-    return load(WandbSettings, "wandb", environ=variables, file=ConfigurationFile())
+    return Configuration(variables, None).table(WandbSettings, "wandb")
 
 
 def test_settings_reach_the_numbers(server: Wandb) -> None:

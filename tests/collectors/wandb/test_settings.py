@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from collectors.wandb.settings import Project, WandbSettings
-from common.config.sources import ConfigurationFile, load
+from common.config.sources import Configuration
 from common.errors import ConfigurationError, NotConfiguredError
 
 HASH_KEY = "FLEETGAUGE_WANDB_USER_HASH_KEY"
 
 
-def made(file: ConfigurationFile | None = None, /, **variables: str) -> WandbSettings:
+def made(**variables: str) -> WandbSettings:
     environ = {"WANDB_API_KEY": "k", "WANDB_PROJECTS": "acme/ants", **variables}
-    return load(WandbSettings, "wandb", environ=environ, file=file or ConfigurationFile())
+    return Configuration(environ, None).table(WandbSettings, "wandb")
 
 
 def test_defaults_are_those_of_the_specification() -> None:
@@ -48,9 +48,6 @@ def test_blank_hash_key_is_a_configuration_error(value: str) -> None:
     with pytest.raises(ConfigurationError, match="is set but empty") as caught:
         made(**{HASH_KEY: value})
     assert HASH_KEY in str(caught.value)
-    file = ConfigurationFile(tables={"wandb": {"user_hash_key": value}})
-    with pytest.raises(ConfigurationError, match="is set but empty"):
-        made(file)
 
 
 def test_other_blank_values_are_unset() -> None:

@@ -5,27 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from pydantic import Field
+from pydantic import SecretStr
 
 from common.config import aws as clients
-from common.config.settings import CollectorSettings, DatadogSettings, Secret, in_force, named
+from common.config.settings import DatadogSettings, in_force
 from common.config.sources import Configuration
-from common.errors import ConfigurationError, NotConfiguredError, SourceError
+from common.errors import ConfigurationError, SourceError
 from support.servers.aws import Aws, secrets_fault
 from support.servers.faults import Fault
 from support.standins import APP_KEY, KEY, everything
+from support.toy_settings import CANARY, ToySettings
 
-CANARY = "canary-secret-value"
 SECRET = "dev/datadog"
 
 Read = Callable[..., DatadogSettings]
-
-
-class ToySettings(CollectorSettings):
-    """A collector with a secret."""
-
-    model_config = named("FLEETGAUGE_TOY_")
-    api_key: Secret = Field(validation_alias="TOY_API_KEY")
 
 
 @pytest.fixture
@@ -34,7 +27,7 @@ def read(aws: Aws) -> Read:
 
     def reading(**environ: str) -> DatadogSettings:
         more = {"FLEETGAUGE_SECRET_PREFIX": "dev", "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": aws.url}
-        return Configuration({**more, **environ}, None).datadog_alone
+        return Configuration({**more, **environ}, None).datadog
 
     return reading
 
@@ -47,56 +40,48 @@ def refused(read: Read, error: type[Exception] = ConfigurationError) -> str:
     return str(caught.value)
 
 
+def revealed(secret: SecretStr | None) -> str | None:
+    return secret.get_secret_value() if secret else None
+
+
 class TestReading:
     def test_key_in_the_environment_overrides_that_key_only(self, aws: Aws, read: Read) -> None:
         aws.put_secret(SECRET, {"DD_API_KEY": CANARY, "DD_APP_KEY": f"{APP_KEY}\n", "DD_SITE": "from.secret"})
         settings = read(DD_API_KEY=KEY)
-        assert settings.api_key.get_secret_value() == KEY
-        assert settings.app_key is not None
-        assert settings.app_key.get_secret_value() == APP_KEY
+        assert (revealed(settings.api_key), revealed(settings.app_key)) == (KEY, APP_KEY)
         assert settings.site == "from.secret"
         origins = {row["setting"]: row["from"] for row in in_force(settings)}
-        assert (origins["DD_API_KEY"], origins["DD_SITE"]) == (
-            "the environment",
-            "the AWS secret dev/datadog",
-        )
-
-    def test_nothing_is_read_where_the_environment_has_every_secret(self, aws: Aws, read: Read) -> None:
-        assert read(DD_API_KEY=KEY, DD_APP_KEY=APP_KEY).api_key.get_secret_value() == KEY
-        assert aws.requests == []
+        assert origins["DD_API_KEY"] == "the environment"
+        assert origins["DD_SITE"] == "the AWS secret dev/datadog"
 
     def test_numbers_are_text_and_null_is_unset(self, aws: Aws, read: Read) -> None:
         aws.put_secret(SECRET, {"DD_API_KEY": 12345, "DD_APP_KEY": None, "DD_SITE": " "})
         settings = read()
-        assert settings.api_key.get_secret_value() == "12345"
+        assert revealed(settings.api_key) == "12345"
         assert (settings.app_key, settings.site) == (None, "datadoghq.com")
 
     def test_each_secret_is_read_once_and_when_it_is_needed(self, aws: Aws) -> None:
         aws.put_secret(SECRET, {"DD_API_KEY": KEY})
-        aws.put_secret("dev/toy", {"TOY_API_KEY": "toy-key"})
-        environ = {"FLEETGAUGE_SECRET_PREFIX": "dev", "AWS_ENDPOINT_URL": aws.url, "DD_ENV": "test"}
+        aws.put_secret("dev/host", {"TOY_API_KEY": "toy-key"})
+        environ = {"FLEETGAUGE_SECRET_PREFIX": "dev", "AWS_ENDPOINT_URL": aws.url}
+        with pytest.raises(ConfigurationError, match=r"^unknown variable FLEETGAUGE_TOY_X"):
+            Configuration({**environ, "FLEETGAUGE_TOY_X": "1"}, None).table(ToySettings, "host")
         configuration = Configuration(environ, None)
         assert configuration.address == "https://api.datadoghq.com"
         assert aws.requests == []
-        assert configuration.table(ToySettings, "toy").api_key.get_secret_value() == "toy-key"
-        assert [b"dev/toy" in request.body for request in aws.requests] == [True]
+        assert revealed(configuration.table(ToySettings, "host").api_key) == "toy-key"
+        assert [b"dev/host" in request.body for request in aws.requests] == [True]
         for _ in range(2):
-            assert configuration.datadog().api_key.get_secret_value() == KEY
+            assert revealed(configuration.datadog.api_key) == KEY
         assert aws.asked("secretsmanager") == 2
-
-    def test_unknown_variable_is_refused_before_the_secret_is_read(self, aws: Aws) -> None:
-        environ = {"FLEETGAUGE_SECRET_PREFIX": "dev", "AWS_ENDPOINT_URL": aws.url, "FLEETGAUGE_TOY_X": "1"}
-        with pytest.raises(ConfigurationError, match=r"^unknown variable FLEETGAUGE_TOY_X"):
-            Configuration(environ, None).table(ToySettings, "toy")
-        assert aws.requests == []
 
     def test_region_of_a_missing_secret_is_named(
         self, aws: Aws, read: Read, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert "no such secret in us-east-1" in refused(read, NotConfiguredError)
+        assert "dev/datadog (there is no such secret in us-east-1" in read().not_set("DD_API_KEY")
         monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")  # which only the AWS client reads
-        with pytest.raises(NotConfiguredError, match="no such secret in eu-west-1: check AWS_REGION"):
-            read(AWS_REGION="")
+        missing = read(AWS_REGION="").not_set("DD_API_KEY")
+        assert "no such secret in eu-west-1: check AWS_REGION" in missing
 
 
 class TestBadSecrets:
@@ -114,6 +99,23 @@ class TestBadSecrets:
         assert refused(read).startswith(message)
         aws.put_secret(SECRET, content.encode())  # binary
         assert refused(read).startswith(message)
+
+    @pytest.mark.parametrize(
+        ("secret", "error"),
+        [
+            (
+                {"DD_APIKEY": CANARY, "OWNER": "me"},
+                "unknown key DD_APIKEY (did you mean 'DD_API_KEY'?), OWNER",
+            ),
+            ({"0f" * 16: "DD_API_KEY"}, "unknown key that may be a credential"),
+            ({"DD_SITE": [CANARY]}, "DD_SITE: Input should be a valid string, not a list"),
+        ],
+    )
+    def test_keys_and_nested_values_of_a_secret(
+        self, aws: Aws, read: Read, secret: dict[str, object], error: str
+    ) -> None:
+        aws.put_secret(SECRET, secret)
+        assert refused(read) == f"the AWS secret dev/datadog: {error}"
 
 
 class TestAwsFails:

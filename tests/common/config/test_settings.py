@@ -3,63 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import Field
 
-from common.config.settings import (
-    MASK,
-    CollectorSettings,
-    CoreSettings,
-    DatadogSettings,
-    Duration,
-    NonBlankSecret,
-    Secret,
-    Text,
-    Texts,
-    Url,
-    in_force,
-    named,
-    secret_variables,
-    written,
-)
-from common.config.sources import ConfigurationFile, load
+from common.config.settings import MASK, CoreSettings, DatadogSettings, in_force, secret_variables, written
+from common.config.sources import Configuration
 from common.errors import ConfigurationError
 from common.logs import redact
 from support.standins import everything
-
-CANARY = "canary-secret-value"
-
-
-class ToySettings(CollectorSettings):
-    """A collector with a setting of every type."""
-
-    model_config = named("FLEETGAUGE_TOY_")
-
-    api_key: Secret = Field(validation_alias="TOY_API_KEY")
-    hash_key: NonBlankSecret | None = None
-    projects: Texts = ()
-    base_url: Url = "https://toy.example"
-    pages: int = Field(10, ge=1)
-    ratio: float = 5.0
-    wait: Duration | None = None
-    grid: Duration = 900
-    label: Text = ""
-    enabled: bool = True
-
-
-def toy(**environ: str) -> ToySettings:
-    return load(ToySettings, "toy", environ={"TOY_API_KEY": CANARY, **environ})
-
-
-def refused(**environ: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        toy(**environ)
-    assert type(caught.value) is ConfigurationError
-    assert CANARY not in everything(caught.value)
-    return str(caught.value)
+from support.toy_settings import CANARY, ToySettings, refused, toy
 
 
 def test_values_are_stripped_and_parsed() -> None:
@@ -112,7 +67,7 @@ def test_wrong_value_is_an_error_with_its_variable(variable: str, value: str, me
 @pytest.mark.parametrize("site", ["https://a.com", "datadoghq", "Datadoghq.com", "a.com/", "a..b", "a.com:1"])
 def test_site_is_a_bare_name(site: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^DD_SITE: "):
-        load(DatadogSettings, "datadog", environ={"DD_API_KEY": CANARY, "DD_SITE": site})
+        assert Configuration({"DD_SITE": site}, None).datadog
 
 
 class TestCredentials:
@@ -139,9 +94,7 @@ class TestCredentials:
         assert redact(f"the key is {CANARY}.") == "the key is [redacted]."
 
     def test_proxy_password_is_redacted_in_both_spellings(self) -> None:
-        core = load(
-            CoreSettings, None, environ={"HTTPS_PROXY": "http://ann:pass%40word-1@proxy.example:3128"}
-        )
+        core = Configuration({"HTTPS_PROXY": "http://ann:pass%40word-1@proxy.example:3128"}, None).core
         assert "word-1" not in repr(core)
         assert redact("pass@word-1 or pass%40word-1 of ann") == "[redacted] or [redacted] of ann"
 
@@ -161,7 +114,7 @@ class TestCredentials:
     )
     def test_error_about_a_proxy_has_no_password(self, proxy: str) -> None:
         with pytest.raises(ConfigurationError, match=r"^HTTPS_PROXY: write a full URL") as caught:
-            load(CoreSettings, None, environ={"HTTPS_PROXY": proxy})
+            Configuration({"HTTPS_PROXY": proxy}, None)
         assert CANARY not in everything(caught.value)
 
 
@@ -184,15 +137,15 @@ def test_value_is_written_as_in_a_variable(field: str, value: object, text: str)
     assert written(value, ToySettings.model_fields[field]) == text
 
 
-def test_settings_in_force_have_values_and_sources() -> None:
-    file = ConfigurationFile("f.toml", {"toy": {"grid": "2h", "label": f"about {CANARY}"}})
-    settings = load(
-        ToySettings, "toy", environ={"TOY_API_KEY": CANARY, "FLEETGAUGE_TOY_PAGES": "3"}, file=file
-    )
-    rows = {row["setting"]: (row["value"], row["from"]) for row in in_force(settings)}
+def test_settings_in_force_have_values_and_sources(tmp_path: Path) -> None:
+    path = tmp_path / "f.toml"
+    path.write_text(f'[host]\ngrid = "2h"\nlabel = "about {CANARY}"\n')
+    rows = {
+        row["setting"]: (row["value"], row["from"]) for row in in_force(toy(path, FLEETGAUGE_TOY_PAGES="3"))
+    }
     assert rows["TOY_API_KEY"] == (MASK, "the environment")
     assert rows["FLEETGAUGE_TOY_PAGES"] == ("3", "the environment")
-    assert rows["FLEETGAUGE_TOY_GRID"] == ("2h", "f.toml: grid in [toy]")
-    assert rows["FLEETGAUGE_TOY_LABEL"] == ("about [redacted]", "f.toml: label in [toy]")
+    assert rows["FLEETGAUGE_TOY_GRID"] == ("2h", f"{path}: grid in [host]")
+    assert rows["FLEETGAUGE_TOY_LABEL"] == ("about [redacted]", f"{path}: label in [host]")
     assert rows["FLEETGAUGE_TOY_RATIO"] == ("5", "default")
     assert rows["FLEETGAUGE_TOY_HASH_KEY"] == ("", "not set")
