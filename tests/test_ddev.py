@@ -66,18 +66,3 @@ def test_metadata_and_dashboards_are_valid(tree: Path) -> None:
     assert f"Passed: {len([*GENERATED.glob('*/metadata.csv')])}" in said
     code, said = validated(tree, "dashboards")
     assert code == 0, said
-
-
-def test_a_unit_that_is_none_and_a_dashboard_without_widgets_are_found(tree: Path) -> None:
-    table = tree / "collector" / "metadata.csv"
-    table.write_text(table.read_text().replace(",item,", ",point,", 1))
-    code, said = validated(tree, "metadata")
-    assert code != 0
-    assert "point" in said
-    board = tree / "collector" / "assets" / "dashboards" / "fleet.json"
-    content = json.loads(board.read_text())
-    del content["widgets"]
-    board.write_text(json.dumps(content))
-    code, said = validated(tree, "dashboards")
-    assert code != 0
-    assert "widgets" in said

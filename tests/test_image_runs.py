@@ -168,34 +168,6 @@ def test_backfill_delivers_every_part_of_the_past_and_again_the_same(
     assert [at for at in sorted(points) if at <= until] == list(range(until - 6 * 3600 + 900, until + 1, 900))
 
 
-def test_with_the_intake_down_it_fails_within_the_deadline(engine: Engine, release: Release) -> None:
-    release.fill()
-    release.intake.close()
-    short = {"timeout": 5, "schedule": "*/5 * * * *"}
-    [job] = [cron["spec"]["jobTemplate"]["spec"] for cron in of_kind(release.render(short), "CronJob")]
-    with running(engine, job["template"], secrets=SECRETS, claims=release.claims) as pod:
-        assert pod.wait(job["activeDeadlineSeconds"]) == 1
-        said = pod.log()
-    assert "cannot reach 127.0.0.1" in said
-    assert "5 failed" in said
-    assert "Traceback" not in said
-
-
-def test_sigterm_ends_it_cleanly_and_the_next_run_continues(engine: Engine, release: Release) -> None:
-    release.fill()
-    stop = Stop(release.intake)
-    template = release.template("CronJob")
-    with running(engine, template, secrets=SECRETS, claims=release.claims) as pod:
-        assert stop.reached.wait(60), pod.log()
-        pod.terminate()
-        stop.go_on.set()
-        assert pod.wait(pod.grace) == 143, pod.log()
-        assert pod.state["State"]["OOMKilled"] is False
-        assert "Traceback" not in pod.log()
-    with running(engine, template, secrets=SECRETS, claims=release.claims) as pod:
-        assert pod.wait(120) == 0, pod.log()
-
-
 class Agent(LoopbackServer[Request]):
     """The agent of EKS Pod Identity: a role's keys for whoever has the token."""
 

@@ -19,7 +19,6 @@ from stormlog import wandb_integration as stormlog  # type: ignore[import-untype
 
 from fleetgauge import data_plane, gpu_memory, xenna
 from support.project import ROOT, Project
-from support.servers.aws import Aws
 from support.servers.datadog import Intake
 from support.servers.wandb import KEY, Wandb
 from support.xenna_pipeline import offline, standin
@@ -204,32 +203,17 @@ def test_wrapper_and_sink_work_in_nemo_rls_factory(
     ]
 
 
-@pytest.fixture
-def old_environment(project: Project, wandb: Wandb) -> Project:
-    """A copy of the service with what the old collector's environment held."""
-    project.keep("wandb")
-    project.environment |= {"WANDB_BASE_URL": wandb.url, "WANDB_ENTITY": "acme", "WANDB_PROJECT": "ants"}
-    return project
-
-
 @pytest.mark.slow
-def test_the_old_collectors_commands_and_environment_work(old_environment: Project, intake: Intake) -> None:
+def test_the_old_collectors_commands_and_environment_work(
+    project: Project, wandb: Wandb, intake: Intake
+) -> None:
+    project.keep("wandb")
+    environ = {"WANDB_BASE_URL": wandb.url, "WANDB_ENTITY": "acme", "WANDB_PROJECT": "ants"}
     [shown] = examples(SYSTEMS["collector"], language="sh")
     for line in shown.splitlines():
         python, script, *arguments = line.split()
         assert (python, script) == ("python", "scripts/run_collector.py")
-        ran = old_environment.run(*arguments, WANDB_API_KEY=KEY)
+        ran = project.run(*arguments, WANDB_API_KEY=KEY, **environ)
         assert ran.returncode == 0, ran.stderr
     assert {key.metric for key in intake.points} >= {"wandb.runs.active", "wandb.sweep.success_rate_pct"}
     assert re.search(r"^wandb: ok in .+ s", ran.stdout + ran.stderr, re.MULTILINE)
-
-
-@pytest.mark.slow
-def test_the_old_collectors_secret_works_where_it_is(old_environment: Project, aws: Aws) -> None:
-    secret = {"WANDB_API_KEY": KEY, "WANDB_ENTITY": "acme", "WANDB_PROJECT": "ants"}
-    aws.put_secret("dev/datadog/collectors/wandb", secret)
-    old_environment.environment |= aws.environment | {"FLEETGAUGE_SECRET_PREFIX": "dev/datadog/collectors"}
-    del old_environment.environment["WANDB_ENTITY"], old_environment.environment["WANDB_PROJECT"]
-    [outcome] = old_environment.document("wandb")["collectors"]
-    assert outcome["status"] == "ok"
-    assert len(outcome["samples"]) > 20

@@ -367,15 +367,3 @@ def test_extra_manifests_are_yaml_or_text_with_templates() -> None:
     documents = render(scenario("existing-secret"), {"extraManifests": more, "global": shared})
     assert of_kind(documents, "ConfigMap")[0]["metadata"]["name"] == "fleetgauge-more"
     assert of_kind(documents, "Secret")[0]["metadata"]["name"] == "fleetgauge-keys-text"
-
-
-def test_helm_test_checks_with_the_rights_of_a_run() -> None:
-    documents = example("production")
-    [check] = pod_templates(of_kind(documents, "Test")).values()
-    [run] = pod_templates(of_kind(documents, "CronJob")).values()
-    assert container(check)["args"] == ["data_plane", "gpu_memory", "wandb", "xenna", "--check"]
-    ours, theirs = (dict(each["spec"], containers=None) for each in (check, run))
-    assert ours == theirs
-    assert {**container(check), "args": None} == {**container(run), "args": None}
-    [nodes] = pod_templates(of_kind(example("daemonset"), "Test")).values()
-    assert container(nodes)["args"] == ["host", "--check"]

@@ -149,14 +149,6 @@ def test_only_what_is_referred_to_by_name_comes_from_the_existing_secret() -> No
     assert "WANDB_API_KEY" not in variables(node)
 
 
-def test_from_aws_a_pod_has_the_prefix_and_no_key() -> None:
-    [template] = pod_templates(of_kind(example("default"), "CronJob")).values()
-    found = variables(template)
-    assert found["FLEETGAUGE_SECRET_PREFIX"] == "production/datadog/collectors"
-    assert found["AWS_REGION"] == "us-east-1"
-    assert not [name for name in found if name.endswith("_KEY")]
-
-
 @pytest.mark.parametrize("component", ["backfill", "dashboards"])
 def test_no_other_pod_has_the_application_key(component: str) -> None:
     key = {"secretKeyRef": {"name": "datadog-app-key", "key": "DD_APP_KEY"}}

@@ -116,10 +116,11 @@ def test_a_gpu_that_fails_every_query_with_unknown_is_lost(monkeypatch: pytest.M
     assert by_gpu(found, metrics.GPU_LOST) == {**{str(index): 0 for index in range(8)}, "2": 1}
 
 
-def test_a_lost_gpu_keeps_its_name_and_uuid_tags(driver: CompiledDriver) -> None:
+@pytest.mark.parametrize("code", [15, 999])
+def test_a_gpu_without_a_handle_is_lost_and_keeps_its_tags(driver: CompiledDriver, code: int) -> None:
     node, tagged = Node(), {"FLEETGAUGE_HOST_GPU_UUID": "true"}
     before = values(collected(context(environ=tagged), node), metrics.GPU_LOST)
-    driver.refuse("nvmlDeviceGetHandleByIndex_v2", 15)
+    driver.refuse("nvmlDeviceGetHandleByIndex_v2", code)
     found = collected(context(environ=tagged), node)
     assert values(found, metrics.GPU_COUNT) == {(): 0}
     assert values(found, metrics.GPU_LOST) == dict.fromkeys(before, 1)
@@ -170,13 +171,6 @@ def test_an_nvlink_of_unknown_state_makes_their_count_unknown(driver: CompiledDr
 def test_a_temperature_that_has_an_error_of_its_own_is_absent(driver: CompiledDriver) -> None:
     driver.fake_field(3)
     assert by_gpu(collected(), metrics.GPU_MEMORY_TEMPERATURE) == {}
-
-
-def test_gpus_without_a_handle_are_lost(driver: CompiledDriver) -> None:
-    driver.refuse("nvmlDeviceGetHandleByIndex_v2", 999)
-    found = collected()
-    assert by_gpu(found, metrics.GPU_LOST) == {str(index): 1 for index in range(8)}
-    assert values(found, metrics.GPU_COUNT) == {(): 0}
 
 
 def test_the_uuid_is_a_tag_only_if_configured(driver: CompiledDriver) -> None:

@@ -184,8 +184,3 @@ def test_the_number_of_stored_xid_errors_is_bounded(
     for index in (0, 1, 2):
         driver.report(index, 31)
     assert [tags[0] for tags, _, _ in xids(ticks.tick())] == ["gpu:0", "gpu:1"]
-
-
-def test_without_a_driver_every_tick_measures_the_machine() -> None:
-    ticks = Ticks()
-    assert {point.metric for point in ticks.tick()} >= {metrics.MEMORY, metrics.INFO}
