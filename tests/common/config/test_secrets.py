@@ -55,7 +55,7 @@ class TestReading:
         assert origins["DD_SITE"] == "the AWS secret dev/datadog"
 
     def test_numbers_are_text_and_null_is_unset(self, aws: Aws, read: Read) -> None:
-        aws.put_secret(SECRET, {"DD_API_KEY": 12345, "DD_APP_KEY": None, "DD_SITE": " "})
+        aws.put_secret(SECRET, {"DD_API_KEY": 12345, "DD_APP_KEY": " ", "DD_SITE": None})
         settings = read()
         assert revealed(settings.api_key) == "12345"
         assert (settings.app_key, settings.site) == (None, "datadoghq.com")
