@@ -33,6 +33,12 @@ def test_the_index_names_every_page_and_the_readme_names_the_index() -> None:
     assert "(docs/README.md)" in (ROOT / "README.md").read_text()
 
 
+def test_the_readme_names_every_collector() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for path in ROOT.glob("collectors/*/README.md"):
+        assert f"({path.relative_to(ROOT)})" in readme
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_file_that_a_page_names_is_there(page: Path) -> None:
     folders = "benchmarks|charts|collectors|common|docs|fleetgauge|locks|scripts|tests"
@@ -40,6 +46,17 @@ def test_every_file_that_a_page_names_is_there(page: Path) -> None:
     missing = [name for name in named if not (ROOT / name).exists()]
     added = re.compile("collectors/(queue|steps)/")  # by a page
     assert [name for name in missing if not added.search(name)] == []
+
+
+def test_words_of_the_glossary_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    section = page.partition("\n## Words\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| *([^|]+?) *\|[^|]+\| *`([^|]+)` *\|$", section, re.MULTILINE)
+    assert 10 < len(rows) <= 25
+    for word, place in rows:
+        files = [ROOT / place, *(ROOT / place).rglob("*.py")]
+        text = "".join(file.read_text() for file in files if file.is_file())
+        assert re.search(rf"\b{word}", text, re.IGNORECASE), word
 
 
 def test_the_changelog_names_metrics_and_settings_that_exist() -> None:
@@ -81,3 +98,12 @@ def test_scripts_that_forms_and_policies_name_are_there() -> None:
     named = {*re.findall(r"\b(?:scripts|docs)/[\w./-]*\w", text)}
     assert {"scripts/test", "scripts/generate", "scripts/run_collector.py"} <= named
     assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+def test_the_index_lists_every_decision_by_its_title_and_in_order() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"^\| \[(.*?)\]\((.*?)\)", (folder / "README.md").read_text(), re.MULTILINE)
+    pages = sorted(folder.glob("[0-9]*.md"))
+    assert (
+        listed == [(page.read_text().splitlines()[0].removeprefix("# "), page.name) for page in pages] != []
+    )

@@ -1,4 +1,4 @@
-"""What the tiers of `./scripts/test` rely on: isolated tests, a list of what was skipped."""
+"""What the tiers of `./scripts/test` rely on: fewer examples, isolated tests, a list of what was skipped."""
 
 from __future__ import annotations
 
@@ -37,6 +37,38 @@ def test_fixture(image, number):
 def test_other():
     pass
 """
+PROPERTIES = """
+from hypothesis import given, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+counts = {"default": 0, "own": 0, "few": 0}
+
+@given(st.integers())
+def test_default(number):
+    counts["default"] += 1
+
+class TestOwn:
+    @settings(max_examples=50)
+    @given(st.integers())
+    def test_own(self, number):
+        counts["own"] += 1
+
+@settings(max_examples=3)
+@given(st.integers())
+def test_few(number):
+    counts["few"] += 1
+
+class Machine(RuleBasedStateMachine):
+    @rule(number=st.integers())
+    def step(self, number):
+        pass
+
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(max_examples=40)
+
+def test_counts():
+    assert [*counts.values(), TestMachine.settings.max_examples] == [10, 5, 1, 4]
+"""
 LEAVES_THINGS_BEHIND = """
 import logging, signal
 import pytest
@@ -70,8 +102,8 @@ def run(folder: Path, *options: str, **files: str) -> subprocess.CompletedProces
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_run_shares_nothing_and_lists_what_it_skips(tmp_path: Path) -> None:
-    files = {"skipped": SKIPPED, "left": LEAVES_THINGS_BEHIND}
+def test_quick_run_tries_a_tenth_shares_nothing_and_lists_what_it_skips(tmp_path: Path) -> None:
+    files = {"skipped": SKIPPED, "properties": PROPERTIES, "left": LEAVES_THINGS_BEHIND}
     ran = run(tmp_path, "--required=buildah", "-pno:randomly", **files)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     *_, heading, chromium, podman, other, last = ran.stdout.splitlines()
@@ -81,7 +113,7 @@ def test_run_shares_nothing_and_lists_what_it_skips(tmp_path: Path) -> None:
         "    2 needs podman, runc: not installed",
         "    1 no name of a requirement",
     )
-    assert "3 passed, 4 skipped" in last
+    assert "8 passed, 4 skipped" in last
 
 
 @pytest.mark.parametrize(

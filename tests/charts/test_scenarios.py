@@ -159,6 +159,16 @@ def test_every_pod_satisfies_pod_security_restricted_and_more(name: str) -> None
         assert container(template)["resources"]["limits"]["memory"] in {"128Mi", "384Mi"}
 
 
+def test_weak_security_context_violates_pod_security() -> None:
+    weak = {
+        "podSecurityContext": {"runAsNonRoot": False, "seccompProfile": {"type": "Unconfined"}},
+        "securityContext": {"allowPrivilegeEscalation": True, "capabilities": {"drop": ["CHOWN"]}},
+        "extraVolumes": [{"name": "etc", "hostPath": {"path": "/etc"}}],
+    }
+    for template in pod_templates(render(scenario("default"), weak)).values():
+        assert len(list(against_restricted(template["spec"]))) == 5
+
+
 @examples
 def test_deadline_of_a_run_is_after_its_timeouts_and_before_the_next_run(name: str) -> None:
     for cron in of_kind(example(name), "CronJob"):
@@ -253,11 +263,18 @@ def test_helm_lint_without_values_passes() -> None:
     assert not re.search(r"\[(WARNING|ERROR)\]|recommended", ran.stdout)
 
 
-def test_chart_names_its_version_and_that_of_kubernetes() -> None:
+def test_chart_metadata_is_complete() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     assert chart["appVersion"] == chart["version"] == __version__
     assert chart["kubeVersion"] == f">={MIN_VERSION}.0-0"
     assert f"Kubernetes {MIN_VERSION} to {NEWEST}" in (CHART / "README.md").read_text(encoding="utf-8")
+    assert chart["icon"].startswith("data:image/svg+xml;base64,")
+    changes = yaml.safe_load(chart["annotations"]["artifacthub.io/changes"])
+    assert {change["kind"] for change in changes} <= {"added", "changed", "fixed", "removed", "security"}
+    assert {tuple(sorted(change)) for change in changes} == {("description", "kind")}
+    licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert licence.startswith(chart["annotations"]["artifacthub.io/license"])
+    assert "ci/" in (CHART / ".helmignore").read_text(encoding="utf-8").splitlines()
 
 
 def test_examples_of_the_page_about_deploying_are_releases() -> None:
@@ -269,6 +286,14 @@ def test_examples_of_the_page_about_deploying_are_releases() -> None:
         ["ServiceAccount", "CronJob", "Test"],
         ["ServiceAccount", "DaemonSet", "CronJob", "Test"],
     ]
+
+
+def test_readme_lists_every_value_under_its_heading() -> None:
+    text = (CHART / "values.yaml").read_text(encoding="utf-8")
+    page = (CHART / "README.md").read_text(encoding="utf-8")
+    for key in yaml.safe_load(text):
+        heading = text[: text.index(f"\n{key}:")].rpartition("\n## ")[2].splitlines()[0]
+        assert page[: page.index(f"| `{key}")].rpartition("\n### ")[2].splitlines()[0] == heading
 
 
 def test_documentation_types_no_key_on_a_command_line() -> None:
