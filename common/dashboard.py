@@ -17,14 +17,14 @@ from common.metric import Metric
 
 
 class Draw(StrEnum):
-    """The kind of a widget."""
+    """The kind of a widget: how Datadog displays a time series, or its type of any other widget."""
 
     LINE = "line"
     BARS = "bars"
     TOPLIST = "toplist"
-    VALUE = "query value"
-    TABLE = "table"
-    HEAT_MAP = "heat map"
+    VALUE = "query_value"
+    TABLE = "query_table"
+    HEAT_MAP = "heatmap"
 
 
 Colour = tuple[str, float, str]  # comparator, value, palette

@@ -36,7 +36,7 @@ try:
         monitor_document,
     )
     from common.datadog.provision_settings import ProvisionSettings
-    from common.datadog.provisioning import PERMISSIONS, Provisioner, Resource, Step, instance_name
+    from common.datadog.provisioning import DASHBOARD, MONITOR, PERMISSIONS, Provisioner, Step, instance_name
     from common.errors import ConfigurationError, DeliveryError, FleetgaugeError
     from common.net.retry import Deadline
     from common.text import visible
@@ -90,8 +90,8 @@ class Run:
         dashboards = [dashboard for view in views for dashboard in view.dashboards]
         monitors = settings.changed(monitor for one in views for monitor in one.monitors)
         self.documents = {
-            Resource.DASHBOARD: {one.key: dashboard_document(one, target) for one in dashboards},
-            Resource.MONITOR: {monitor.key: monitor_document(monitor, target) for monitor in monitors},
+            DASHBOARD: {one.key: dashboard_document(one, target) for one in dashboards},
+            MONITOR: {monitor.key: monitor_document(monitor, target) for monitor in monitors},
         }
         keys = configuration.datadog
         client = DatadogClient(keys, core, Deadline(options.timeout), permissions=PERMISSIONS)
@@ -112,7 +112,7 @@ class Run:
 
     def validate(self) -> None:
         """Let Datadog validate every monitor."""
-        for key, document in self.documents[Resource.MONITOR].items():
+        for key, document in self.documents[MONITOR].items():
             try:
                 self.datadog.validate(document)
                 print_line(f"monitor {key}: valid")
@@ -122,10 +122,10 @@ class Run:
 
     def steps(self) -> Iterator[Step]:
         """Yield the steps of all dashboards and monitors."""
-        for resource, declared in self.documents.items():
-            for step in self.datadog.plan(resource, {} if self.options.remove else declared):
+        for kind, declared in self.documents.items():
+            for step in self.datadog.plan(kind, {} if self.options.remove else declared):
                 if step.action == "failed":
-                    self.fail(f"{step.resource} {step.document}", step.reason)
+                    self.fail(f"{step.kind} {step.document}", step.reason)
                 else:
                     yield step
 
@@ -197,7 +197,7 @@ class Run:
         try:
             done = self.datadog.apply(step, overwrite=step.action == "edited")
         except DeliveryError as error:
-            self.fail(f"{step.resource} {step.document} ({step.title})", error)
+            self.fail(f"{step.kind} {step.document} ({step.title})", error)
             return
         self.counts[step.action if done else "failed"] += 1
         report(step, DONE[step.action] if done else "changed since it was read, left: run this again")
@@ -251,7 +251,7 @@ def raise_if_key_is_refused(error: DeliveryError) -> None:
 def report(step: Step, text: str) -> None:
     """Print one step with its changes."""
     reason = f" ({step.reason})" if step.reason else ""
-    print_line(f"{step.resource} {step.document} ({step.title}): {text}{reason}")
+    print_line(f"{step.kind} {step.document} ({step.title}): {text}{reason}")
     for line in show([*step.changes]):
         print_line(f"    {line}")
 

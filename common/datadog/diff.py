@@ -54,13 +54,10 @@ def _named(items: list[Any]) -> dict[str, Any]:
 
 def show(found: Sequence[Change]) -> Iterator[str]:
     """Yield lines that show each change to a person, the first `MAX_CHANGES` of them."""
-    for path, *values in found[:MAX_CHANGES]:
-        field = path.replace(".definition", "")
-        texts = [json.dumps(value, ensure_ascii=False) for value in values]
-        before, after = (text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}..." for text in texts)
-        if len(field) + len(before) + len(after) <= 64:
-            yield f"{field}: {before} -> {after}"
-        else:
-            yield from (f"{field}:", f"  - {before}", f"  + {after}")
+    for field, *values in found[:MAX_CHANGES]:
+        yield f"{field.replace('.definition', '')}:"
+        for sign, value in zip("-+", values, strict=True):
+            text = json.dumps(value, ensure_ascii=False)
+            yield f"  {sign} {text if len(text) <= MAX_VALUE else f'{text[:MAX_VALUE]}...'}"
     if len(found) > MAX_CHANGES:
         yield f"and {len(found) - MAX_CHANGES} more fields"

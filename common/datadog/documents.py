@@ -31,14 +31,6 @@ VARIABLES = ("project", "user", "host", "job", "job_id", "run", "run_hash", "ran
 Document = dict[str, Any]  # Any: JSON
 
 _AGGREGATORS = {Combine.MEAN: "avg", Combine.NONE: "avg"}
-_TYPES = {
-    Draw.LINE: "timeseries",
-    Draw.BARS: "timeseries",
-    Draw.TOPLIST: "toplist",
-    Draw.VALUE: "query_value",
-    Draw.TABLE: "query_table",
-    Draw.HEAT_MAP: "heatmap",
-}
 _DECIMALS = {"percent": 1, "hour": 1, "dollar": 2}  # of a unit; others are shown as integers
 _SCALED = ("byte", "second", "watt")  # units that Datadog may show as GiB, min or kW
 
@@ -103,7 +95,7 @@ def _has(metric: Metric, variable: str) -> bool:
 
 def _definition(widget: Widget, target: DocumentTarget) -> Document:
     """Return the definition of a widget: its request, and what its type needs besides."""
-    kind = _TYPES[widget.draw]
+    kind = "timeseries" if widget.draw in {Draw.LINE, Draw.BARS} else widget.draw.value
     definition: Document = {"type": kind, "title": widget.title, "requests": [_request(widget)]}
     if kind == "timeseries":
         definition["show_legend"] = True

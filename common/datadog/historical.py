@@ -8,17 +8,14 @@ key.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from common.datadog.client import DatadogClient
 from common.errors import RefusedError
 from common.net.retry import TransientError
 from common.times import DAY, HOUR
-
-if TYPE_CHECKING:
-    from datadog_api_client.v2.api.metrics_api import MetricsApi
 
 # The permissions of the application key, as Datadog's documentation names them.
 READING = "metrics_read"
@@ -48,7 +45,7 @@ class HistoricalIngestion:
         found = set()
         for name in sorted(set(names)):
             try:
-                self._call(name, lambda api, name=name: api.get_historical_metrics_configuration(name))  # type: ignore[misc]
+                self._call("get", name, name)
                 found.add(name)
             except RefusedError as refused:
                 # Datadog's own 404 is the response for a metric without configuration. One without an error
@@ -62,10 +59,9 @@ class HistoricalIngestion:
 
         Raises RefusedError for a response that is not Datadog's, and DeliveryError.
         """
-        # Declared as a model, a dict is accepted.
-        body: Any = {"data": {"id": name, "type": "historical_metrics_configurations"}}
+        body = {"data": {"id": name, "type": "historical_metrics_configurations"}}
         try:
-            self._call(name, lambda api: api.create_historical_metrics_configuration(body))
+            self._call("create", name, body)
         except RefusedError as refused:
             if not refused.problems:
                 raise
@@ -73,11 +69,11 @@ class HistoricalIngestion:
             return f"{cause}; Datadog's message: {'; '.join(refused.problems)}" if cause else str(refused)
         return None
 
-    def _call(self, name: str, operation: Callable[[MetricsApi], object]) -> None:
-        """Request the configuration of a metric, which exists where ingestion is enabled.
+    def _call(self, verb: str, name: str, argument: object) -> None:
+        """Get or create the configuration of a metric, which exists where ingestion is enabled.
 
-        The official client has the operation, and our client sends it. Raises RefusedError where Datadog
-        refuses, which for reading includes that ingestion is not enabled.
+        `argument` is that of the official client's operation, which our client sends. Raises RefusedError
+        where Datadog refuses, which for reading includes that ingestion is not enabled.
         """
         # Imported here, because few runs need it and its import is slow.
         from datadog_api_client import ApiClient, Configuration
@@ -90,22 +86,19 @@ class HistoricalIngestion:
             reply = client.request(method, url.removeprefix(client.address), body)
             return SimpleNamespace(status=reply.status, headers=reply.headers, data=reply.body)
 
-        configuration = Configuration(
-            host=client.address, return_http_data_only=False, check_input_type=False
-        )
-        # Preview operations: the official client refuses to call them unless they are enabled, and then
-        # warns.
-        for verb in ("get", "create"):
-            configuration.unstable_operations[f"{verb}_historical_metrics_configuration"] = True
+        operation = f"{verb}_historical_metrics_configuration"
+        configuration = Configuration(host=client.address, check_input_type=False)
+        # A preview: the official client refuses to call it unless it is enabled, and then warns.
+        configuration.unstable_operations[operation] = True
         api = ApiClient(configuration)
         api.rest_client = SimpleNamespace(request=send)
 
         def attempt() -> None:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Using unstable operation")
-                response: Any = operation(MetricsApi(api))
+                response = getattr(MetricsApi(api), operation)(argument)
             # A proxy can send 200 with any JSON: only a document about this metric confirms it.
-            if response[0].data.id != name:
+            if response.data.id != name:
                 raise TransientError(f"{client.address} sent an answer that is not about {name}")
 
         client.retry(attempt)

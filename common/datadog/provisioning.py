@@ -15,8 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
-from itertools import count
 from typing import Any, NamedTuple
 
 from common.datadog.client import DatadogClient
@@ -24,7 +22,6 @@ from common.datadog.diff import Change, changes
 from common.datadog.documents import Document
 from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.names import normalise_tag
-from common.net.http import Reply
 from common.net.retry import TransientError
 
 DATE_TOLERANCE = 60  # seconds from the second in a key to the dates that Datadog gives the write
@@ -41,19 +38,9 @@ PERMISSIONS = (
     "dashboards_read, dashboards_write, monitors_read, monitors_write, metrics_read, metrics_metadata_write"
 )
 
+DASHBOARD, MONITOR = "dashboard", "monitor"  # kinds of documents, by their names in the API
+
 _KEY = re.compile(r"fleetgauge:([^\s:]+):(\S+):(\d+)")
-
-
-class Resource(StrEnum):
-    """A kind of document, by its name in the API."""
-
-    DASHBOARD = "dashboard"
-    MONITOR = "monitor"
-
-    @property
-    def path(self) -> str:
-        """The path of its documents."""
-        return f"/api/v1/{self}"
 
 
 class Owned(NamedTuple):
@@ -70,23 +57,18 @@ class Owned(NamedTuple):
 class Step(NamedTuple):
     """What to do with one document: create, update, remove, or nothing (unchanged, edited, failed).
 
-    `declared` is None where it is to be removed, `owned` is None where it is to be created. `changes` are the
-    differing fields, `reason` is why it is removed, or could not be read.
+    `declared` is None where it is to be removed, `owned` is None where it is to be created. `title` is what
+    people see now, `changes` are the differing fields, `reason` is why it is removed, or could not be read.
     """
 
-    resource: Resource
+    kind: str
     document: str
+    title: str
     action: str
     declared: Document | None
     owned: Owned | None = None
     changes: Sequence[Change] = ()
     reason: str = ""
-
-    @property
-    def title(self) -> str:
-        """The title that people see now."""
-        shown = self.owned.content if self.owned else self.declared or {}
-        return str(shown.get("title") or shown.get("name"))
 
 
 def instance_name(service: str, instance: str) -> str:
@@ -115,47 +97,41 @@ class Provisioner:
         self._client = client
         self._instance = instance
 
-    def plan(self, resource: Resource, declared: Mapping[str, Document]) -> Iterator[Step]:
+    def plan(self, kind: str, declared: Mapping[str, Document]) -> Iterator[Step]:
         """Yield a step for each declared document, then for what this instance has besides them.
 
         `declared` maps the name of a document to its content. Nothing is written. Of several copies of a
         document the oldest is used; younger ones are to be removed if unedited. A document that cannot be
         read, such as a restricted dashboard, has failed: no copy of it is created, updated or removed.
         """
-        found, unreadable = [], set()
+        copies: dict[str, list[Owned]] = {name: [] for name in declared}
+        unreadable = set()
         # The rows of a listing lack the content of dashboards.
-        for identifier, document in self._client.retry(lambda: self._listed(resource)).items():
+        for identifier, name in self._client.retry(lambda: self._listed(kind)).items():
             try:
-                owned = self._client.retry(lambda each=identifier: self._read(resource, each))  # type: ignore[misc]
+                owned = self._client.retry(lambda each=identifier: self._read(kind, each))  # type: ignore[misc]
             except DeliveryError as error:
-                unreadable.add(document)
-                yield Step(resource, document, "failed", declared.get(document), reason=str(error))
+                unreadable.add(name)
+                yield Step(kind, name, identifier, "failed", None, reason=str(error))
             else:
-                found += [owned] if owned else []
-        declared = {name: content for name, content in declared.items() if name not in unreadable}
-        found = sorted(
-            (owned for owned in found if owned.document not in unreadable),
-            key=lambda owned: (owned.created, owned.id),
-        )
-        # Oldest first, reversed: of copies the oldest one is written last, and used.
-        used = {owned.document: owned for owned in reversed(found)}
-        for document, content in declared.items():
-            owned = used.get(document)
-            if owned is None:
-                yield Step(resource, document, "create", content)
+                copies.setdefault(name, []).extend([owned] if owned else [])
+        for name, found in copies.items():
+            if name in unreadable:
                 continue
-            differing = [*changes(_without_key(owned.content), content)]
-            action = "unchanged" if not differing else "edited" if owned.edited else "update"
-            yield Step(resource, document, action, content, owned, differing)
-        for owned in found:
-            if owned.document not in declared:
-                reason = "no longer declared"
-            elif owned is not used[owned.document]:
-                reason = f"a younger copy of {used[owned.document].id}"
-            else:
-                continue
-            action = "edited" if owned.edited else "remove"
-            yield Step(resource, owned.document, action, None, owned, reason=reason)
+            found.sort(key=lambda owned: (owned.created, owned.id))
+            if name in declared:
+                content = declared[name]
+                if not found:
+                    yield Step(kind, name, _title(content), "create", content)
+                    continue
+                used = found.pop(0)
+                differing = [*changes(_without_key(used.content), content)]
+                action = "unchanged" if not differing else "edited" if used.edited else "update"
+                yield Step(kind, name, _title(used.content), action, content, used, differing)
+            reason = f"a younger copy of {used.id}" if name in declared else "no longer declared"
+            for owned in found:
+                action = "edited" if owned.edited else "remove"
+                yield Step(kind, name, _title(owned.content), action, None, owned, reason=reason)
 
     def apply(self, step: Step, *, overwrite: bool = False) -> bool:
         """Do a step; return False where the document was edited or removed since it was planned.
@@ -167,29 +143,28 @@ class Provisioner:
         if planned is None:
             self._create(step)
             return True
-        path = f"{step.resource.path}/{planned.id}"
+        path = f"{_path(step.kind)}/{planned.id}"
 
         def write() -> bool:
             # Datadog has no conditional writes. Reading just before leaves only moments in which an edit can
             # be lost.
-            owned = self._read(step.resource, planned.id)
+            owned = self._read(step.kind, planned.id)
             if owned is None:
                 # A removal is done, perhaps by an attempt whose response was lost; an update is not.
                 return step.action == "remove"
             if owned.edited and not (overwrite and owned.modified == planned.modified):
                 return False
             if step.action == "remove":
-                _object(self._client.request("DELETE", path))
+                self._request("DELETE", path)
             else:
-                _object(self._client.request("PUT", path, self._stamped(step)), "id")
+                self._request("PUT", path, self._stamped(step), "id")
             return True
 
         return self._client.retry(write)
 
     def validate(self, monitor: Document) -> None:
         """Let Datadog validate a monitor without storing it; RefusedError where it is not valid."""
-        path = f"{Resource.MONITOR.path}/validate"
-        self._client.retry(lambda: _object(self._client.request("POST", path, monitor)))
+        self._client.retry(lambda: self._request("POST", f"{_path(MONITOR)}/validate", monitor))
 
     def metadata(self, metric: str) -> Document | None:
         """Return a metric's metadata as Datadog has it; None where Datadog has no such metric."""
@@ -197,45 +172,54 @@ class Provisioner:
 
     def write_metadata(self, metric: str, fields: Document) -> None:
         """Write fields of a metric's metadata; it exists once a point of it was sent."""
-        path = f"{METADATA_PATH}/{metric}"
-        self._client.retry(lambda: _object(self._client.request("PUT", path, fields)))
+        self._client.retry(lambda: self._request("PUT", f"{METADATA_PATH}/{metric}", fields))
 
-    def _listed(self, resource: Resource) -> dict[str, str]:
+    def _listed(self, kind: str) -> dict[str, str]:
         """Return the names of this instance's documents by id, from a listing read to its last page."""
         found: dict[str, str] = {}
-        start = 0
-        for page in count():
-            query = f"count={PAGE}&start={start}"
-            if resource is Resource.MONITOR:
-                query = f"monitor_tags={MANAGED.replace(':', '%3A')}&page={page}&page_size={PAGE}"
-            reply = self._client.request("GET", f"{resource.path}?{query}")
-            rows = (
-                reply.document if resource is Resource.MONITOR else _object(reply, "dashboards")["dashboards"]
-            )
-            if not isinstance(rows, list):
-                raise TypeError
+        page = start = 0
+        # Only an empty page is the end: a server may return fewer rows than requested on any page.
+        while rows := self._page(kind, page, start):
             owned = (read_owned(row, self._instance) for row in rows)
             found |= {row.id: row.document for row in owned if row is not None}
-            start += len(rows)
-            # Only an empty page is the end: a server may return fewer rows than requested on any page.
-            if not rows:
-                break
+            page, start = page + 1, start + len(rows)
         return found
 
-    def _read(self, resource: Resource, identifier: str) -> Owned | None:
+    def _page(self, kind: str, page: int, start: int) -> list[Document]:
+        """Return the rows of a page: monitors are listed by its number, dashboards by that of a row."""
+        if kind == MONITOR:
+            query = f"monitor_tags={MANAGED.replace(':', '%3A')}&page={page}&page_size={PAGE}"
+            rows = self._client.request("GET", f"{_path(kind)}?{query}").document
+        else:
+            rows = self._request("GET", f"{_path(kind)}?count={PAGE}&start={start}")["dashboards"]
+        if not isinstance(rows, list):
+            raise TypeError
+        return rows
+
+    def _read(self, kind: str, identifier: str) -> Owned | None:
         """Return a document of this instance by its id; None where it is absent or not ours any more."""
-        shown = self._get(f"{resource.path}/{identifier}", "id")
+        shown = self._get(f"{_path(kind)}/{identifier}", "id")
         return read_owned(shown, self._instance) if shown is not None else None
 
-    def _get(self, path: str, *fields: str) -> Document | None:
-        """Return the object at a path, with these fields; None where Datadog itself reports it as absent."""
+    def _get(self, path: str, field: str = "") -> Document | None:
+        """Return the object at a path; None where Datadog itself reports it as absent."""
         try:
-            return _object(self._client.request("GET", path), *fields)
+            return self._request("GET", path, None, field)
         except RefusedError as refused:
             # The 404 of a proxy has no error document.
             if refused.status == 404 and refused.problems:
                 return None
             raise
+
+    def _request(self, method: str, path: str, body: Document | None = None, field: str = "") -> Document:
+        """Send a request once and return the object of its response, which has this field.
+
+        Raises TypeError for any other response, which is not Datadog's: `DatadogClient.retry` repeats it.
+        """
+        document = self._client.request(method, path, body).document
+        if not isinstance(document, dict) or (field and field not in document):
+            raise TypeError
+        return document
 
     def _create(self, step: Step) -> None:
         """Create a document; where the response is lost, list once more and never create it again.
@@ -250,11 +234,11 @@ class Provisioner:
             if not sent:
                 sent = True
                 try:
-                    _object(self._client.request("POST", step.resource.path, self._stamped(step)), "id")
+                    self._request("POST", _path(step.kind), self._stamped(step), "id")
                 except TransientError as error:
                     sent = getattr(error, "status", None) != 429  # which is not applied
                     raise
-            elif step.document not in self._listed(step.resource).values():
+            elif step.document not in self._listed(step.kind).values():
                 raise DeliveryError(
                     "no answer to its creation, and it is not listed: it may still appear; "
                     "run this again in a few minutes"
@@ -267,7 +251,7 @@ class Provisioner:
         declared = step.declared or {}
         second = int(self._client.server_time())
         key = normalise_tag(f"fleetgauge:{step.document}:{self._instance}:{second}")
-        if step.resource is Resource.MONITOR:
+        if step.kind == MONITOR:
             return {**declared, "tags": [*declared["tags"], MANAGED, key]}
         return {**declared, "description": f"{declared['description']}\n\n{key}"}
 
@@ -296,15 +280,12 @@ def _without_key(content: Mapping[str, Any]) -> Document:
     return {**content, "tags": tags, "description": _KEY.sub("", str(content.get("description"))).strip()}
 
 
-def _object(reply: Reply, *fields: str) -> Document:
-    """Return the JSON object of a response that has these fields.
+def _path(kind: str) -> str:
+    return f"/api/v1/{kind}"
 
-    Raises TypeError for any other, which is not Datadog's and `DatadogClient.retry` requests again.
-    """
-    document = reply.document
-    if not isinstance(document, dict) or not document.keys() >= {*fields}:
-        raise TypeError
-    return document
+
+def _title(content: Mapping[str, Any]) -> str:
+    return str(content.get("title") or content.get("name"))
 
 
 def _time(text: str) -> float:

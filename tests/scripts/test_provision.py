@@ -160,7 +160,9 @@ def test_changed_declaration_updates_one_document_and_shows_the_diff(made: Provi
         "    query:",
         f'      - "{query}95"',
         f'      + "{query}97"',
-        "    options.thresholds.critical: 95.0 -> 97.0",
+        "    options.thresholds.critical:",
+        "      - 95.0",
+        "      + 97.0",
     ]
     assert made.writes() == []
     made.run("--push", "--config", config)
@@ -207,7 +209,7 @@ def test_edited_documents_are_shown_and_left_unless_it_is_agreed(made: Provision
     made.edit("monitor", made.monitor("gap"), message="Never mind.")
     output = made.run("--push", "--yes")
     assert "dashboard fleet (Fleet of Ann): edited since the last push, left (--overwrite-edited" in output
-    assert '    title: "Fleet of Ann" -> "Fleet"\n' in output
+    assert '    title:\n      - "Fleet of Ann"\n      + "Fleet"\n' in output
     assert output.splitlines()[-1].startswith("pushed: 2 edited, ")
     assert "there is no terminal to ask at" in made.run("--push", code=1)
     assert "2 edited" in made.run("--push", confirm=lambda _: False)

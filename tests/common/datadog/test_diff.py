@@ -44,7 +44,7 @@ def test_widgets_are_matched_by_title_and_an_added_one_is_one_change() -> None:
 
 
 def test_lines_show_field_old_and_new_and_are_bounded() -> None:
-    assert [*show([Change("a.definition.limit", 95, 97)])] == ["a.limit: 95 -> 97"]
+    assert [*show([Change("a.definition.limit", 95, 97)])] == ["a.limit:", "  - 95", "  + 97"]
     long = "x" * 300
     assert [*show([Change("query", long, None)])] == ["query:", f'  - "{long[:159]}...', "  + null"]
-    assert [*show([Change("a", 1, 2)] * (MAX_CHANGES + 3))][MAX_CHANGES:] == ["and 3 more fields"]
+    assert [*show([Change("a", 1, 2)] * (MAX_CHANGES + 3))][3 * MAX_CHANGES :] == ["and 3 more fields"]

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from common.datadog.provisioning import DATE_TOLERANCE, Provisioner, Resource, Step
+from common.datadog.provisioning import DASHBOARD, DATE_TOLERANCE, MONITOR, Provisioner, Step
 from common.errors import DeliveryError, RefusedError
 from common.net.http import Reply, UnavailableError
 from common.net.retry import Deadline, TransientError, persist
@@ -30,16 +30,14 @@ class Killed(BaseException):
     """The process ends at a request."""
 
 
-def wanted(version: int) -> dict[Resource, dict[str, Document]]:
+def wanted(version: int) -> dict[str, dict[str, Document]]:
     """The declared documents in some version."""
     return {
-        Resource.DASHBOARD: {
+        DASHBOARD: {
             key: {"title": key, "description": f"About {version}.", "layout_type": "ordered", "widgets": []}
             for key in ("fleet", "hosts")
         },
-        Resource.MONITOR: {
-            "gap": {"name": "gap", "type": "query alert", "query": f"q{version}", "tags": ["a:b"]}
-        },
+        MONITOR: {"gap": {"name": "gap", "type": "query alert", "query": f"q{version}", "tags": ["a:b"]}},
     }
 
 
@@ -202,7 +200,7 @@ class World:
         self.wait(3600)
         assert [step for step in self.run(instance, version) if step.action != "edited"] == []
         for resource, documents in wanted(version).items():
-            field_name = "tags" if resource is Resource.MONITOR else "description"
+            field_name = "tags" if resource == MONITOR else "description"
             for document in documents:
                 shown = [str(one[field_name]) for one in self.stored(resource).values()]
                 assert any(f"fleetgauge:{document}:{instance}:" in text for text in shown), document
