@@ -6,6 +6,7 @@ first combined within a bucket of time, then over series, then by the arithmetic
 
 from __future__ import annotations
 
+import ast
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,11 +16,10 @@ from typing import Any, NamedTuple
 MINUTES = {"30m": 30, "1h": 60, "2h": 120, "4h": 240, "1d": 1440, "1w": 10080}
 MISSING = "N/A"
 AUTO = 60  # seconds of a bucket where the query leaves it to Datadog
-TOKEN = re.compile(
-    r"\s*(?:(?P<series>(?P<space>avg|sum|min|max):(?P<metric>[\w.]+)\{(?P<scope>[^{}]*)\}"
+SERIES = re.compile(
+    r"(?P<space>avg|sum|min|max):(?P<metric>[\w.]+)\{(?P<scope>[^{}]*)\}"
     r"(?: by \{(?P<by>[\w,]+)\})?(?P<count>\.as_count\(\))?"
-    r"(?:\.rollup\((?P<rollup>avg|sum|min|max)(?:, (?P<seconds>\d+))?\))?)"
-    r"|(?P<number>\d+(?:\.\d+)?)|(?P<name>[a-z_]+\d*)|(?P<symbol>[-+*/()]))"
+    r"(?:\.rollup\((?P<rollup>avg|sum|min|max)(?:, (?P<seconds>\d+))?\))?"
 )
 MONITOR = re.compile(
     r"(?:(?P<change>pct_change|change)\()?(?P<reduce>avg|min|max|sum)\(last_(?P<window>\w+)\)"
@@ -95,119 +95,94 @@ def _matches(part: str, tags: Mapping[str, str], variables: Mapping[str, str]) -
     return found is not part.startswith("!")
 
 
-# A term is a number, or a value per key: a group and a bucket, or a group alone. `zero` fills what is absent.
 class Term(NamedTuple):
+    """A value per key (a group and a bucket, or a group alone), and the one of every other key, if any."""
+
     values: Mapping[Any, float]
-    zero: bool = False
+    default: float | None = None
+
+    def get(self, key: Any) -> float | None:
+        return self.values.get(key, self.default)
 
 
-Node = tuple[Any, ...]
+class Expression(NamedTuple):
+    """A formula as Python's own tree, in which series are the names of `series`."""
+
+    tree: ast.expr
+    series: Mapping[str, SeriesQuery]
 
 
-def parse(text: str) -> Node:
-    """Return the tree of an expression: ("series", …), ("number", …), ("name", …), (symbol, left, right)."""
-    tokens: list[re.Match[str]] = []
-    at = 0
-    while at < len(text.rstrip()):
-        token = TOKEN.match(text, at)
-        if token is None:
-            raise ValueError(f"not a query of ours: {text}")
-        tokens.append(token)
-        at = token.end()
-    tree, rest = _sum(tokens)
-    if rest:
-        raise ValueError(f"not a query of ours: {text}")
-    return tree
+GRAMMAR = (
+    *(ast.BinOp, ast.Call, ast.Constant, ast.Name, ast.Load),
+    *(ast.Add, ast.Sub, ast.Mult, ast.Div),
+)
 
 
-def _sum(tokens: list[re.Match[str]], symbols: str = "+-") -> tuple[Node, list[re.Match[str]]]:
-    inner = _sum if symbols == "+-" else _atom
-    left, tokens = inner(tokens, "*/")
-    while tokens and tokens[0]["symbol"] and tokens[0]["symbol"] in symbols:
-        symbol = tokens[0]["symbol"]
-        right, tokens = inner(tokens[1:], "*/")
-        left = (symbol, left, right)
-    return left, tokens
+def parse(text: str) -> Expression:
+    """Return a formula over series or names; ValueError where it is none of ours."""
+    series: dict[str, SeriesQuery] = {}
 
-
-def _atom(tokens: list[re.Match[str]], _: str) -> tuple[Node, list[re.Match[str]]]:
-    if not tokens:
-        raise ValueError("not a query of ours: it ends too soon")
-    first, *rest = tokens
-    if first["series"]:
-        by = tuple(first["by"].split(",")) if first["by"] else ()
-        scope = tuple(first["scope"].split(","))
-        seconds = int(first["seconds"]) if first["seconds"] else None
-        query = SeriesQuery(
-            first["metric"],
-            first["space"],
-            scope,
-            by,
-            bool(first["count"]),
-            first["rollup"] or "avg",
-            seconds,
+    def name_of(found: re.Match[str]) -> str:
+        name = f"series{len(series)}"
+        series[name] = SeriesQuery(
+            found["metric"],
+            found["space"],
+            tuple(found["scope"].split(",")),
+            tuple(found["by"].split(",")) if found["by"] else (),
+            bool(found["count"]),
+            found["rollup"] or "avg",
+            int(found["seconds"]) if found["seconds"] else None,
         )
-        return ("series", query), rest
-    if first["number"]:
-        return ("number", float(first["number"])), rest
-    if first["name"] and not (rest and rest[0]["symbol"] == "("):
-        return ("name", first["name"]), rest
-    if first["name"] in {"abs", "default_zero"} or first["symbol"] == "(":
-        tree, after = _sum(rest[1:] if first["name"] else rest)
-        if not after or after[0]["symbol"] != ")":
-            raise ValueError("not a query of ours: a bracket is not closed")
-        return ((first["name"], tree) if first["name"] else tree), after[1:]
-    raise ValueError(f"not a query of ours: {first[0]}")
+        return name
+
+    try:
+        tree = ast.parse(SERIES.sub(name_of, text), mode="eval").body
+    except SyntaxError:
+        raise ValueError(f"not a query of ours: {text}") from None
+    if not all(isinstance(node, GRAMMAR) for node in ast.walk(tree)):
+        raise ValueError(f"not a query of ours: {text}")
+    return Expression(tree, series)
 
 
-def queries(tree: Node) -> list[SeriesQuery]:
-    """Return the series expressions of a tree."""
-    if tree[0] == "series":
-        return [tree[1]]
-    return [query for part in tree[1:] if isinstance(part, tuple) for query in queries(part)]
+def queries(expression: Expression) -> list[SeriesQuery]:
+    """Return the series of an expression."""
+    return [*expression.series.values()]
 
 
-def compute(tree: Node, resolve: Callable[[Node], Term]) -> Term | float:
-    """Return the value of a tree; `resolve` gives the terms of series and names."""
-    kind, *parts = tree
-    if kind == "number":
-        return float(parts[0])
-    if kind in {"series", "name"}:
-        return resolve(tree)
-    values = [compute(part, resolve) for part in parts]
-    if kind == "default_zero":
-        assert isinstance(values[0], Term)
-        return Term(values[0].values, zero=True)
-    if kind == "abs":
-        assert isinstance(values[0], Term)
-        return Term({key: abs(value) for key, value in values[0].values.items()}, values[0].zero)
-    return _arithmetic(kind, values[0], values[1])
+def compute(tree: ast.expr, terms: Mapping[str, Term]) -> Term:
+    """Return the value of a tree; `terms` are those of its names."""
+    match tree:
+        case ast.Constant(value=int() | float() as number):
+            return Term({}, number)
+        case ast.Name(id=name):
+            return terms[name]
+        case ast.Call(func=ast.Name(id="default_zero"), args=[inner]):
+            return Term(compute(inner, terms).values, 0.0)
+        case ast.Call(func=ast.Name(id="abs"), args=[inner]):
+            return Term({key: abs(value) for key, value in compute(inner, terms).values.items()})
+        case ast.BinOp(left=left, op=symbol, right=right):
+            first, second = compute(left, terms), compute(right, terms)
+            known = {
+                key: _arithmetic(symbol, first.get(key), second.get(key))
+                for key in sorted({*first.values, *second.values})
+            }
+            values = {key: value for key, value in known.items() if value is not None}
+            return Term(values, _arithmetic(symbol, first.default, second.default))
+    raise ValueError(f"not a query of ours: {ast.unparse(tree)}")
 
 
-def _arithmetic(symbol: str, left: Term | float, right: Term | float) -> Term | float:
-    operations: dict[str, Callable[[float, float], float | None]] = {
-        "+": lambda a, b: a + b,
-        "-": lambda a, b: a - b,
-        "*": lambda a, b: a * b,
-        "/": lambda a, b: a / b if b else None,
-    }
-    operation = operations[symbol]
-    if isinstance(left, float) and isinstance(right, float):
-        found = operation(left, right)
-        assert found is not None
-        return found
-    keys = {key for term in (left, right) if isinstance(term, Term) for key in term.values}
-    result = {}
-    for key in sorted(keys):
-        pair = [
-            term if isinstance(term, float) else term.values.get(key, 0.0 if term.zero else None)
-            for term in (left, right)
-        ]
-        if pair[0] is not None and pair[1] is not None:
-            value = operation(pair[0], pair[1])
-            if value is not None:
-                result[key] = value
-    return Term(result, all(isinstance(term, float) or term.zero for term in (left, right)))
+def _arithmetic(symbol: ast.operator, a: float | None, b: float | None) -> float | None:
+    """Return the result of two numbers; None where one is not known, or for a division by zero."""
+    if a is None or b is None:
+        return None
+    match symbol:
+        case ast.Add():
+            return a + b
+        case ast.Sub():
+            return a - b
+        case ast.Mult():
+            return a * b
+    return a / b if b else None
 
 
 def widget_values(
@@ -229,11 +204,11 @@ def widget_values(
             terms[query["name"]] = Term(
                 {(key, bucket): value for key, rows in found.items() for bucket, value in rows.items()}
             )
-    shown = []
+    shown: list[dict[Any, float]] = []
     for formula in request["formulas"]:
-        value = compute(parse(formula["formula"]), lambda node: terms[node[1]])
-        assert isinstance(value, Term)
-        shown.append({**({(): 0.0} if value.zero and not value.values else {}), **value.values})
+        value = compute(parse(formula["formula"]).tree, terms)
+        default = {} if value.default is None else {(): value.default}
+        shown.append({**value.values} or default)
     return shown
 
 
@@ -241,7 +216,7 @@ def widget_values(
 class MonitorQuery:
     """The query of a monitor, parsed."""
 
-    expression: Node
+    expression: Expression
     parts: Mapping[str, str | None]
 
     @classmethod
@@ -278,19 +253,18 @@ class MonitorQuery:
         return changed
 
     def _reduced(self, series: Sequence[Series], start: int, end: int) -> dict[Group, float]:
-        def resolve(node: Node) -> Term:
-            found = node[1].evaluate(series, start, end, {})
-            return Term(
+        terms = {
+            name: Term(
                 {
                     (key, at): value
-                    for key, rows in found.items()
+                    for key, rows in query.evaluate(series, start, end, {}).items()
                     if MISSING not in key  # a monitor cannot be trusted to alert on such a group
                     for at, value in rows.items()
                 }
             )
-
-        term = compute(self.expression, resolve)
-        assert isinstance(term, Term)
+            for name, query in self.expression.series.items()
+        }
+        term = compute(self.expression.tree, terms)
         groups: dict[Group, list[float]] = {}
         for (group, _), value in sorted(term.values.items()):
             groups.setdefault(group, []).append(value)
