@@ -20,31 +20,21 @@ from support.servers.series import normalised
         ("project:", "project"),
         ("_1:a", "a"),
         ("p:" + "x" * 300, "p:" + "x" * 198),
-        ("p:" + "Ü" * 300, "p:" + "ü" * 198),
-        ("p" + ":" * 300, "p"),
         ("9", ""),
         ("", ""),
         ("team:Ämter", "team:ämter"),
         ("team:A\u0308mter", "team:ämter"),  # the same letters, written in two parts
-        ("team:Jürgen", "team:jürgen"),
         ("команда:Альфа", "команда:альфа"),
-        ("队:一二", "队:一二"),
         ("٣:a", "a"),
         ("p:٣", "p:٣"),
         ("p:½²Ⅷ", "p:___"),  # numbers, and no digits
         ("p:q\u0308", "p:q_"),  # no letter of its own
-        ("p:\U0001f600", "p:_"),
         ("p:\ud800", "p:_"),
         ("p:a\x1b[31m\nb", "p:a__31m_b"),
     ],
 )
 def test_a_tag_is_spelled_as_datadog_stores_it(tag: str, stored: str) -> None:
     assert normalise_tag(tag) == stored
-
-
-def test_letters_that_differ_stay_apart() -> None:
-    letters = "äöüßéèåñçøłžаб一二"
-    assert len({normalise_tag(f"name:{letter}") for letter in letters}) == len(letters)
 
 
 @given(st.text() | st.text("aZ9:_-./ é\u0301İΣßK", max_size=250))

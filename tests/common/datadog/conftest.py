@@ -32,7 +32,7 @@ def make_client(intake: Intake, time: Time) -> MakeClient:
     def make(
         seconds: float = 1000, url: str | None = None, encoding: Encoding | None = None
     ) -> DatadogClient:
-        datadog = datadog_settings(FLEETGAUGE_DD_URL=url or intake.url)
+        datadog = datadog_settings(FLEETGAUGE_DD_URL=url or intake.url, DD_APP_KEY=APP_KEY)
         deadline = Deadline(seconds, time, time.sleep)
         client = DatadogClient(datadog, core_settings(), deadline, clock=time)
         client.encoding = encoding or client.encoding
@@ -61,11 +61,11 @@ def make_sink(make_client: MakeClient) -> MakeSink:
 
 @pytest.fixture
 def make_history(intake: Intake, time: Time) -> MakeHistory:
-    """Make one that asks the intake, with both keys unless the variables given say otherwise."""
+    """Make one that asks the intake, with both keys."""
 
-    def make(seconds: float = 1000, **environ: str) -> HistoricalIngestion:
-        settings = datadog_settings(**{"FLEETGAUGE_DD_URL": intake.url, "DD_APP_KEY": APP_KEY, **environ})
-        deadline = Deadline(seconds, time, time.sleep)
+    def make() -> HistoricalIngestion:
+        settings = datadog_settings(FLEETGAUGE_DD_URL=intake.url, DD_APP_KEY=APP_KEY)
+        deadline = Deadline(1000, time, time.sleep)
         client = DatadogClient(settings, core_settings(), deadline, clock=time, permissions=PERMISSIONS)
         return HistoricalIngestion(client)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import re
@@ -14,7 +13,7 @@ import pytest
 from common.datadog import payloads
 from common.datadog.intake import DatadogSink
 from common.datadog.payloads import Encoding
-from common.errors import ConfigurationError, DeliveryError, RefusedError
+from common.errors import DeliveryError, RefusedError
 from common.metric import Series, count, gauge
 from support.servers.datadog import Intake, PointKey
 from support.servers.faults import Fault
@@ -24,7 +23,6 @@ from support.standins import KEY, NOW, Time
 
 LOAD = gauge("host.load", "process", "x", "project", "run")
 DONE = count("jobs.done", "job", "x", "project")
-COMMON = ("env:test", "service:fleetgauge")
 
 MakeSink = Callable[..., DatadogSink]
 
@@ -37,10 +35,11 @@ def points(intake: Intake) -> list[int]:
     return [request.points for request in intake.requests]
 
 
-def test_every_point_carries_env_and_service_and_the_value_it_was_given(
-    intake: Intake, make_sink: MakeSink
+@pytest.mark.parametrize("encoding", Encoding)
+def test_what_is_sent_is_stored_and_the_key_is_in_its_header_only(
+    intake: Intake, make_sink: MakeSink, encoding: Encoding
 ) -> None:
-    sink = make_sink(DD_ENV="Staging", DD_SERVICE="gauges")
+    sink = make_sink(encoding=encoding, DD_ENV="Staging", DD_SERVICE="gauges")
     send(sink, [LOAD(0.5, NOW, project="Ants"), DONE(3, NOW - 60), LOAD(1, NOW, on_host="node-1")])
     tags = ("env:staging", "service:gauges")
     assert intake.points == {
@@ -50,22 +49,11 @@ def test_every_point_carries_env_and_service_and_the_value_it_was_given(
     }
     assert intake.types == {"host.load": "gauge", "jobs.done": "count"}
     assert intake.units == {"host.load": "process", "jobs.done": "job"}
-    assert intake.notes == []
-    assert (sink.points_sent, sink.dropped, len(intake.requests)) == (3, {}, 1)
-
-
-@pytest.mark.parametrize("encoding", Encoding)
-def test_the_body_is_encoded_and_the_key_is_in_its_header_only(
-    intake: Intake, make_sink: MakeSink, encoding: Encoding
-) -> None:
-    send(make_sink(encoding=encoding), [LOAD(1, NOW)])
-    (request,) = intake.requests
-    raw = decoded(request.body, encoding)
-    assert request.headers["Content-Encoding"] == encoding
-    assert json.loads(raw) == intake.payloads[0]
-    assert request.headers["DD-API-KEY"] == KEY
+    assert (sink.points_sent, sink.dropped, intake.notes) == (3, {}, [])
+    [request] = intake.requests
     assert (request.method, request.target) == ("POST", "/api/v2/series")
-    assert KEY not in raw.decode()
+    assert (request.headers["Content-Encoding"], request.headers["DD-API-KEY"]) == (encoding, KEY)
+    assert KEY.encode() not in decoded(request.body, encoding)
 
 
 def test_a_fraction_of_the_clock_does_not_move_the_window(
@@ -202,26 +190,3 @@ def test_a_large_skew_is_an_error_where_points_are_lost_or_sums_wrong(
     send(sink, every)
     assert (sink.points_sent, len(intake.requests)) == (3, 2)
     assert caplog.messages == ([problem] if ahead > 60 else [])
-
-
-def test_points_are_sent_from_the_earliest_second_that_was_given(intake: Intake, make_sink: MakeSink) -> None:
-    intake.historical.add("host.load")
-    intake.clock = lambda: NOW + 61  # which loses nothing of a backfill
-    sink = make_sink(since=NOW - 86_400)
-    send(sink, [LOAD(age, NOW - age) for age in (0, 3601, 86_400, 86_401)] + [LOAD(1, NOW + 601)])
-    assert {key.second: value for key, value in intake.points.items()} == {
-        NOW - age: age for age in (0, 3601, 86_400)
-    }
-    assert (sink.points_sent, sink.dropped) == (3, {"too_old": 1, "in_future": 1})
-
-
-@pytest.mark.parametrize("projects", ["bc", "cd"], ids=["some", "all"])
-def test_series_beyond_the_cap_are_an_error_and_nothing_is_sent(
-    intake: Intake, make_sink: MakeSink, projects: str
-) -> None:
-    intake.historical.add("host.load")
-    sink = make_sink(since=NOW - 86_400, FLEETGAUGE_SERIES_CAP="2")
-    send(sink, [LOAD(1, NOW - 86_400, project=project) for project in "ab"])
-    with pytest.raises(ConfigurationError, match=r"more than 2 series \(FLEETGAUGE_SERIES_CAP\)"):
-        send(sink, [LOAD(1, NOW - 80_000, project=project) for project in projects])
-    assert (len(intake.points), len(intake.requests)) == (2, 1)

@@ -119,14 +119,6 @@ def test_common_tags_are_stated_once_for_all_series(tags: tuple[str, ...]) -> No
     assert into.common_tags == ("env:dev", "service:fleet_gauge")
 
 
-def test_seconds_of_two_series_that_are_stored_as_one_are_dropped() -> None:
-    into = table()
-    collide = [LOAD(1, NOW, project="A"), LOAD(2, NOW, project="a"), LOAD(3, NOW - 1, project="a")]
-    merged, other = drained(*collide, LOAD(4, NOW, project="b"), into=into)
-    assert (merged.tags, values(merged), values(other)) == (("project:a",), {NOW - 1: 3}, {NOW: 4})
-    assert into.dropped == {"tag_collision": 2}
-
-
 def test_the_same_tags_on_two_hosts_or_two_metrics_do_not_collide() -> None:
     into = table()
     every = [

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from common.metric import gauge
-from common.outcome import ErrorSummary, Outcome, RunCounts, Status
+from common.outcome import ErrorSummary, Outcome, Status
 from common.show.points import exact
 from common.show.table import Output, for_people, rounded, show, show_totals
 from support.transcripts import FOLDER, transcripts
@@ -91,16 +91,6 @@ def test_text_of_others_is_shown_as_it_is_spelled(width: int | None) -> None:
 )
 def test_status_has_a_colour_on_a_terminal(status: Status, code: str) -> None:
     assert shown(Outcome("a", status), colour=True).startswith(f"\x1b[{code}ma: {status} in 0.0 s\x1b[0m")
-
-
-def test_totals_count_statuses_points_and_drops_with_an_example() -> None:
-    one = Outcome(
-        "a", Status.OK, seconds=1.5, counts=RunCounts(1234, dropped={"old": 1200}), examples={"old": "m at 3"}
-    )
-    assert shown(one, width=None).splitlines()[1:] == [
-        "1 ok; 1,234 points, nothing sent (dry run); 1.5 s; dropped: 1,200 old",
-        "  old, first: m at 3",
-    ]
 
 
 @pytest.mark.parametrize(
