@@ -167,13 +167,6 @@ def test_what_is_not_a_series_is_named_and_nothing_is_stored(
     assert (intake.points, intake.payloads, intake.types) == ({}, [], {})
 
 
-def test_a_metric_does_not_change_its_type(intake: Intake, pool: urllib3.PoolManager) -> None:
-    push(pool, intake, one(1))
-    answer = push(pool, intake, one(2, type=1))
-    assert (answer.status, answer.json()["errors"]) == (400, intake.notes)
-    assert intake.value("host.load") == 1
-
-
 def test_the_last_write_wins_for_counts_too(intake: Intake, pool: urllib3.PoolManager) -> None:
     push(pool, intake, one(5, type=1))
     push(pool, intake, one(7, type=1))
@@ -190,22 +183,6 @@ def test_points_outside_the_window_vanish_without_a_word(intake: Intake, pool: u
     intake.clock = lambda: NOW + 7200
     assert push(pool, intake, one()).headers["Date"] == "Fri, 15 Jan 2027 10:00:00 GMT"
     assert (intake.dropped, len(intake.points)) == (3, 2)
-
-
-def test_questions_a_dashboard_would_ask(intake: Intake, pool: urllib3.PoolManager) -> None:
-    on_a: dict[str, Any] = {"resources": [{"type": "host", "name": "a"}]}
-    push(pool, intake, one(1, NOW, tags=["gpu:0", "env:dev"], **on_a), one(3, metric="up"))
-    push(pool, intake, one(2, NOW - 60, tags=["env:dev", "gpu:0"], **on_a), one(4, tags=["gpu:1"]))
-    assert intake.names() == ["host.load", "up"]
-    assert intake.series("host.load") == {
-        (("env:dev", "gpu:0"), "a"): {NOW - 60: 2, NOW: 1},
-        (("gpu:1",), None): {NOW: 4},
-    }
-    assert intake.value("host.load", ["gpu:0"]) == 1
-    assert intake.value("host.load", host="a", at=NOW - 60) == 2
-    assert intake.value("host.load", ["gpu:1"], at=NOW - 60) is None
-    with pytest.raises(LookupError, match="several series"):
-        intake.value("host.load")
 
 
 def test_tags_are_stored_as_datadog_spells_them(intake: Intake, pool: urllib3.PoolManager) -> None:

@@ -10,7 +10,7 @@ from common.datadog.series import SeriesTable
 from common.errors import ConfigurationError
 from common.metric import Metric, Series, count, gauge
 from common.show import points as points_module
-from common.show.points import Points, exact, labels
+from common.show.points import Points, labels
 from support.sinks import send
 from support.standins import NOW
 
@@ -75,25 +75,6 @@ def test_points_of_a_series_are_in_order_and_its_labels_name_the_host() -> None:
         (LOAD, (), "node-1"): [(NOW - 60, 3)],
     }
     assert [*map(labels, points)] == [("project:ants",), (), ("host:node-1",)]
-
-
-@pytest.mark.parametrize(
-    ("batches", "texts"),
-    [
-        ([[1, 2], [2**53]], ["1", "2", str(2**53)]),
-        ([[1, 2], [0.5]], ["1", "2", "0.5"]),
-        ([[2**70, 1e-7]], [repr(float(2**70)), "1e-07"]),
-    ],
-)
-def test_the_flushes_of_a_series_join_and_values_are_exact(
-    batches: list[list[float]], texts: list[str]
-) -> None:
-    points, second = open_points(many_ticks=True), NOW - 60
-    for batch in batches:
-        send(points, [LOAD(value, second := second + 1, project="ants") for value in batch])
-    [series] = points
-    assert [*map(exact, series.values)] == texts
-    assert [*series.times] == [NOW - 59 + number for number in range(len(texts))]
 
 
 def test_more_points_than_the_limit_are_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
