@@ -145,7 +145,7 @@ def test_every_overview_but_that_of_sweeps_has_colours() -> None:
 
 
 @on_every_board
-def test_formulas_name_their_queries_and_carry_the_units_of_the_metrics(board: Dashboard) -> None:
+def test_widgets_are_in_their_groups_and_show_the_units_of_their_metrics(board: Dashboard) -> None:
     made = dashboard_document(board, TARGET)
     about, *groups = made["widgets"]
     assert [group["definition"]["title"] for group in groups] == [*board.sections]
@@ -155,10 +155,6 @@ def test_formulas_name_their_queries_and_carry_the_units_of_the_metrics(board: D
     assert [one["title"] for one in drawn] == [widget.title for widget in declared]
     for widget, definition in zip(declared, drawn, strict=True):
         [request] = definition["requests"]
-        names = {query["name"] for query in request["queries"]}
-        for formula in request["formulas"]:
-            assert set(re.findall(r"query\d+", formula["formula"])) <= names
-            assert formula["formula"].count("(") == formula["formula"].count(")")
         if not widget.share_of:
             units = [
                 one.get("number_format", {}).get("unit", {}).get("unit_name", "")

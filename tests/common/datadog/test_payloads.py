@@ -46,24 +46,6 @@ def points_of(payloads: Iterable[Sequence[Series]]) -> list[tuple[Any, ...]]:
     )
 
 
-def test_a_series_has_its_points_in_order_and_unit_and_host_where_known() -> None:
-    every = [
-        Series(LOAD, ("project:ä", "run:b"), "node-1", [NOW, NOW + 1], [1.0, 2.5]),
-        Series(DONE, (), None, (NOW,), (1,)),
-    ]
-    assert sent(every, ("env:dev",)) == [
-        {
-            "metric": "host.load",
-            "type": 3,
-            "unit": "process",
-            "tags": ["project:ä", "run:b", "env:dev"],
-            "resources": [{"type": "host", "name": "node-1"}],
-            "points": [{"timestamp": NOW, "value": 1}, {"timestamp": NOW + 1, "value": 2.5}],
-        },
-        {"metric": "jobs.done", "type": 1, "tags": ["env:dev"], "points": [{"timestamp": NOW, "value": 1}]},
-    ]
-
-
 @given(
     st.lists(
         st.builds(
