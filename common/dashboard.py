@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from common.metric import Metric
 
+DECIMALS = {"percent": 1, "hour": 1, "dollar": 2}  # of a single number in a unit; others are integers
+
 
 class Draw(StrEnum):
     """The kind of a widget: how Datadog displays a time series, or its type of any other widget."""

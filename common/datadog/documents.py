@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from common.dashboard import Dashboard, Draw, Monitor, Widget, short_name
+from common.dashboard import DECIMALS, Dashboard, Draw, Monitor, Widget, short_name
 from common.metric import Combine, Kind, Metric
 from common.names import normalise_tag
 
@@ -31,7 +31,6 @@ VARIABLES = ("project", "user", "host", "job", "job_id", "run", "run_hash", "ran
 Document = dict[str, Any]  # Any: JSON
 
 _AGGREGATORS = {Combine.MEAN: "avg", Combine.NONE: "avg"}
-_DECIMALS = {"percent": 1, "hour": 1, "dollar": 2}  # of a unit; others are shown as integers
 _SCALED = ("byte", "second", "watt")  # units that Datadog may show as GiB, min or kW
 
 
@@ -103,7 +102,7 @@ def _definition(widget: Widget, target: DocumentTarget) -> Document:
         unit = _unit(widget, widget.metrics[0])
         # Autoscale turns bytes into GiB, but it would also turn 1,200 runs into 1.2k.
         scaled = unit in _SCALED
-        definition |= {"autoscale": scaled, "precision": 1 if scaled else _DECIMALS.get(unit, 0)}
+        definition |= {"autoscale": scaled, "precision": 1 if scaled else DECIMALS.get(unit, 0)}
     if widget.span:
         definition["time"] = {"live_span": widget.span}
     if widget.link:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from common.dashboard import Dashboard, Draw, Widget
+from common.dashboard import DECIMALS, Dashboard, Draw, Widget
 from common.metric import Kind, Series
 from common.outcome import Outcome
 from common.show.export import output_file
@@ -145,6 +145,8 @@ def _unit(widget: Widget) -> str:
 
 def _value(value: float, unit: str) -> tuple[str, str]:
     """Return a value for a person, and its unit; bytes have one of a suitable size in the text."""
+    if unit in DECIMALS and abs(value) >= 1:
+        return f"{value:,.{DECIMALS[unit]}f}", unit
     return (format_bytes(value), "") if unit == "byte" else (rounded(value), unit)
 
 

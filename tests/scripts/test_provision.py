@@ -239,6 +239,9 @@ def test_remove_lists_asks_and_leaves_edited_documents(made: Provision) -> None:
     made.run("--remove", "--push", confirm=lambda _: False)
     assert "add --yes" in made.run("--remove", "--push", code=2)
     assert made.writes() == []
+    lost = f"{MONITOR_PATH}/{made.monitor('gap')['id']}"
+    made.api.faults.add(Fault(), times=2, match=lost)  # read for the plan, and before it is removed
+    made.api.faults.add(Fault(status=503, applied=True), match=lost)
     made.run("--remove", "--push", confirm=lambda _: True)
     assert [one["title"] for one in made.documents.dashboards.values()] == ["Hosts of Ann"]
     assert made.documents.monitors == {}

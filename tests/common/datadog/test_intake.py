@@ -190,3 +190,12 @@ def test_a_large_skew_is_an_error_where_points_are_lost_or_sums_wrong(
     send(sink, every)
     assert (sink.points_sent, len(intake.requests)) == (3, 2)
     assert caplog.messages == ([problem] if ahead > 60 else [])
+
+
+def test_points_are_sent_from_the_earliest_second_that_was_given(intake: Intake, make_sink: MakeSink) -> None:
+    intake.historical.add("host.load")
+    intake.clock = lambda: NOW + 61  # which loses nothing of a backfill
+    sink = make_sink(since=NOW - 86_400)
+    send(sink, [LOAD(age, NOW - age) for age in (0, 3601, 86_400, 86_401)] + [LOAD(1, NOW + 601)])
+    assert {NOW - key.second for key in intake.points} == {0, 3601, 86_400}
+    assert (sink.points_sent, sink.dropped) == (3, {"too_old": 1, "in_future": 1})

@@ -169,14 +169,16 @@ DONE = gauge("jobs.done", "job", "What ended well.", combines=Combine.SUM)
 
 def test_a_card_has_the_sum_of_a_count_and_the_last_value_of_a_gauge(tmp_path: Path) -> None:
     failed = count("jobs.failed", "job", "What failed.")
-    points = Points((DONE, failed), 10, HOURS.since, HOURS.until)
+    cost = gauge("jobs.cost", "dollar", "What it costs.")
+    points = Points((DONE, failed, cost), 10, HOURS.since, HOURS.until)
     send(points, [metric(number, END - 900 * number) for metric in (DONE, failed) for number in (3, 2)])
-    boards = {
-        "jobs": [Dashboard("jobs", "Jobs", "x", {"All": (value("Done", DONE), value("Failed", failed))})]
-    }
+    send(points, [cost(1234.567, END - 900)])
+    widgets = (value("Done", DONE), value("Failed", failed), value("Cost", cost))
+    boards = {"jobs": [Dashboard("jobs", "Jobs", "x", {"All": widgets})]}
     page = write_page(tmp_path / "a.html", [Outcome("jobs", Status.OK)], {"jobs": points}, HOURS, boards)
     cards = page.read_text().partition("<p>Nothing was sent")[0]
-    assert re.findall(r">(Done|Failed|\d+)<", cards) == ["Done", "2", "Failed", "5"]
+    found = re.findall(r">(Done|Failed|Cost|[\d.,]+)<", cards)
+    assert found == ["Done", "2", "Failed", "5", "Cost", "1,234.57"]
 
 
 @pytest.mark.parametrize(
