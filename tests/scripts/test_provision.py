@@ -366,9 +366,12 @@ def test_metadata_fills_empty_fields_and_overwrites_on_request(provision: Provis
     assert provision.documents.metadata["host.load_1m"]["description"] != edited["description"]
 
 
+@pytest.mark.parametrize("path", [DASHBOARD_PATH, MONITOR_PATH])
 @pytest.mark.parametrize("body", ["<html>Sign in</html>", "null", "{}", '{"dashboards": [1]}'])
-def test_answer_that_is_not_datadogs_is_an_error_without_writes(provision: Provision, body: str) -> None:
-    provision.api.faults.add(Fault(body=body), times=None)
+def test_answer_that_is_not_datadogs_is_an_error_without_writes(
+    provision: Provision, body: str, path: str
+) -> None:
+    provision.api.faults.add(Fault(body=body), times=None, match=path)
     assert "Traceback" not in provision.run("--push", "--timeout", "1s", code=1)
     assert provision.writes() == []
 
