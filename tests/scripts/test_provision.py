@@ -282,8 +282,14 @@ def test_undeclared_document_is_offered_for_removal(made: Provision) -> None:
     assert len(made.documents.monitors) == len(MONITORS) - 1
 
 
+def test_document_that_cannot_be_read_at_first_has_no_second_copy(made: Provision) -> None:
+    made.api.faults.add(Fault(body="{}"), match=f"{DASHBOARD_PATH}/{made.board('fleet')['id']}")
+    made.run("--push")
+    assert made.writes() == []
+
+
 def test_ours_are_found_on_the_last_page_of_a_listing(made: Provision) -> None:
-    for number in range(250):
+    for number in range(150):
         made.documents.store("dashboard", "", FOREIGN | {"title": f"Other {number}"})
         made.documents.store("monitor", "", {**made.monitor("gap"), "tags": ["managed_by:fleetgauge"]})
     made.documents.monitors = dict(reversed(made.documents.monitors.items()))
