@@ -26,13 +26,15 @@ MAX_PARTS = 10_000  # of --shard and --slice
 INDEX = "JOB_COMPLETION_INDEX"  # which Kubernetes sets in each pod of an Indexed Job
 
 _SENDING = ("--enable-historical", "--only-enabled", "--yes")
-_NEEDED = {"--since": ("--until", "--step", "--csv", "--slice", *_SENDING), "--push": _SENDING}
+_NEEDED = {
+    "--since": ("--until", "--step", "--csv", "--slice", *_SENDING),
+    "--push": (*_SENDING, "--every"),
+}
 _EXCLUDED = {
     "--since": ("--every", "--print-config", "--explain"),
-    "--html": ("--every", "--check", "--print-config", "--explain"),
+    "--html": ("--check", "--print-config", "--explain"),
     "--push": ("--csv", "--html"),
     "--json": ("--csv", "--html"),
-    "--explain": ("--every",),
 }
 # Scripts that a shell sources. Where neither a collector nor an option fits, both complete names of files.
 COMPLETION = {
@@ -95,7 +97,7 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
     add("--config", metavar="FILE", help="TOML file with a table per collector")
     timeout = f"deadline of each collector: 90s, 2m (default: {LIVE:g}s, with --since {PAST:g}s)"
     add("--timeout", metavar="TIME", type=interval, help=timeout)
-    add("--every", metavar="INTERVAL", type=interval, help="keep running, once per interval: 60s, 15m")
+    add("--every", metavar="INTERVAL", type=interval, help="with --push: run again at each interval: 60s")
     shard = "wandb only: read the projects of shard I (from 0) of N; /N takes I from JOB_COMPLETION_INDEX"
     add("--shard", metavar="I/N", help=shard)
     add = made.add_argument_group("output").add_argument

@@ -74,17 +74,6 @@ def _reason(error: OSError) -> str:
     return f"{error.filename or 'standard output cannot be written'}: {error.strerror or error}"
 
 
-@contextmanager
-def _surviving_full_disk() -> Iterator[None]:
-    """Log that output cannot be written now: a process that stays continues. A closed pipe still ends it."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        log.error("%s", _reason(error))
-
-
 def _fail(message: str, code: int) -> int:
     """Print an error as one line and return the code; where that fails, only the code reports the error."""
     with suppress(OSError):
@@ -126,14 +115,7 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
             from common.show.export import check_output
 
             check_output(Path(path), option)
-    if not given.every:
-        return _run_here(names, given, options, environ)
-    from common.cli.supervise import pause
-
-    while True:
-        with _surviving_full_disk():
-            _run_here(names, given, options, environ)
-        time.sleep(pause(time.time(), given.every))
+    return _run_here(names, given, options, environ)
 
 
 def _push(
@@ -153,9 +135,15 @@ def _push(
 
     def take(outcome: Outcome) -> None:
         outcomes[outcome.collector] = outcome
-        if given.every:
-            with _surviving_full_disk():
-                _show([outcome], {}, given, options, environ)
+        if given.every is None:
+            return
+        try:
+            _show([outcome], {}, given, options, environ)
+        except BrokenPipeError:
+            raise
+        # A full disk must not end a process that stays.
+        except OSError as error:
+            log.error("%s", _reason(error))
 
     is_accepted = supervise.supervise(names, options, argv, environ, take)
     if given.every:

@@ -15,7 +15,6 @@ import logging
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,14 +24,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
 from common import logs, registry, signals
 from common.options import Options
 from common.outcome import ErrorSummary, Outcome, Status
-
-if TYPE_CHECKING:
-    from common.config.settings import CoreSettings
 
 CHILD = "FLEETGAUGE_CHILD"  # names the collector that a process runs for its parent
 # Children at a time, where each runs once: this bounds the memory that the pod needs.
@@ -252,7 +248,7 @@ def work(name: str, options: Options, environ: Mapping[str, str]) -> int:
     # Before the slow imports: the parent may be killed at any time.
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from common.run.run import run
-    from common.run.session import Cache
+    from common.run.session import Cache, node_of
 
     cache, stamp = Cache(), _stamp(options.config)
     while True:
@@ -265,27 +261,18 @@ def work(name: str, options: Options, environ: Mapping[str, str]) -> int:
         before, stamp = stamp, _stamp(options.config)
         if stamp != before or (error and (error.configuration or error.status == FORBIDDEN)):
             cache.forget_settings()
-        core = cache.configuration.core if cache.configuration else None
-        time.sleep(pause(time.time(), options.every, delay(core, name, options.every)))
+        node = node_of(name, cache.configuration.core) if cache.configuration else None
+        time.sleep(pause(time.time(), options.every, node))
 
 
-def pause(now: float, interval: int, delay: float = 0.0) -> float:
-    """Return the seconds until the next run, which is `delay` later than a multiple of the interval.
+def pause(now: float, interval: int, node: str | None = None) -> float:
+    """Return the seconds until the next run: at a multiple of the interval, or for a node some time after it.
 
-    Aligned to the wall clock, so that runs do not drift. The result is never 0.
+    Aligned to the wall clock, so that runs do not drift. How long after it is a hash of the node's name, so
+    that nodes do not all send at once, and the same after each restart. The result is never 0.
     """
-    return interval - (now - delay) % interval
-
-
-def delay(core: CoreSettings | None, name: str, interval: int) -> float:
-    """Return the seconds after each multiple of the interval, so that nodes do not all send at once.
-
-    A hash of the node's name: the same after each restart. 0 for collectors that run once per cluster.
-    """
-    if core is None or not (core.node_local or registry.declaration(name).per_node):
-        return 0.0
-    node = core.node_name or socket.gethostname()
-    return interval * zlib.crc32(node.encode("utf-8", "surrogateescape")) / 2**32
+    spread = zlib.crc32((node or "").encode("utf-8", "surrogateescape")) / 2**32  # 0 without a node
+    return interval - (now - interval * spread) % interval
 
 
 def _end_with_parent() -> None:

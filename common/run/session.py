@@ -64,6 +64,13 @@ class Cache:
         self.configuration = self.settings = self.client = None
 
 
+def node_of(name: str, core: CoreSettings) -> str | None:
+    """Return the node that a collector measures or whose disks it reads; None for one per cluster."""
+    if registry.declaration(name).per_node or core.node_local:
+        return core.node_name or socket.gethostname()
+    return None
+
+
 class Session:
     """One run of one collector: the objects that all of its modes share.
 
@@ -86,17 +93,11 @@ class Session:
         self.now = int(clock())  # of everything in this run
         self.deadline = Deadline(options.timeout)
         self.sink: Sink | None = None
-        self._environ = environ
+        cache.configuration = cache.configuration or Configuration(environ, options.config)
+        self.configuration = cache.configuration
         core = self.core
         labels = {"service": core.service, "env": core.env or "", "version": core.version or ""}
         logs.set_up(name, verbose=options.verbose, labels=labels)
-
-    @property
-    def configuration(self) -> Configuration:
-        """The configuration, without variables of other collectors: they would be refused as unknown."""
-        if self.cache.configuration is None:
-            self.cache.configuration = Configuration(self._environ, self.options.config)
-        return self.cache.configuration
 
     @property
     def core(self) -> CoreSettings:
@@ -135,9 +136,7 @@ class Session:
     @property
     def host(self) -> str | None:
         """The host of all points, where the collector measures a node or reads its disks; None elsewhere."""
-        if registry.declaration(self.name).per_node or self.core.node_local:
-            return self.core.node_name or socket.gethostname()
-        return None
+        return node_of(self.name, self.core)
 
     @property
     def state_key(self) -> str:
@@ -160,15 +159,15 @@ class Session:
         cache.store = self.open_store()
         try:
             content = cache.store.read(key) if cache.store else None
-            stored = cache.document if content is None else Document.decode(content, self.clock())
+            if content is not None:
+                stored = Document.decode(content, self.clock())
+                # That in memory is newer where a process that stays could not save its last one.
+                cache.document = max(cache.document, stored, key=lambda document: document.now)
         except StateError as error:
             self._lose_store(error)
         except ValueError as error:
             log.warning("the state document %s cannot be used: %s", key, error)
             self.report.drop("bad_state", example=f"{key}: {error}")
-        else:
-            # The document in memory is newer where a process that stays could not save its last one.
-            cache.document = max(cache.document, stored, key=lambda document: document.now)
 
     def save_state(self, document: Document) -> None:
         """Save a document, unless a run that began later has saved one.

@@ -112,15 +112,16 @@ def test_part_comes_from_the_option_or_the_index_of_the_pod(
           ("until 1d", "step 1h", "csv p.csv", "slice 0/2", "yes")),
         *((f"wandb --since 1d --{option}", f"--{option} requires --push") for option in
           ("yes", "only-enabled", "enable-historical")),
+        ("wandb --every 60s", "--every requires --push"),
+        ("wandb --since 1d --push --yes --every 60s", "--since and --every exclude each other"),
         *((f"wandb --since 1d --{option}", f"--since and --{option.split()[0]} exclude") for option in
-          ("every 60s", "print-config", "explain wandb.runs")),
+          ("print-config", "explain wandb.runs")),
         *((f"wandb --html p.html --{option}", f"--html and --{option.split()[0]} exclude") for option in
-          ("every 15m", "check", "explain wandb.runs")),
+          ("check", "explain wandb.runs")),
         *((f"wandb --since 1d --push --yes --{option} p", f"--push and --{option} exclude") for option in
           ("csv", "html")),
         *((f"wandb --since 1d --json --{option} p", f"--json and --{option} exclude") for option in
           ("csv", "html")),
-        ("wandb --every 1m --explain wandb.runs", "--explain and --every exclude each other"),
         ("wandb --since 1d --push", "--push --since sends what cannot be taken back, and there is no termi"),
         ("wandb --since 2026-11-14", "--since, --until: '2026-11-14' has no time zone"),
         ("wandb --since 1d --until 2d", "--until 2026-11-13T12:00:00Z is not after --since 2026-11-14"),

@@ -6,18 +6,15 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from common.cli.supervise import delay
-from common.config.sources import Configuration
 from support.processes import ended
 from support.project import KEY, Project
 from support.servers.aws import Aws
@@ -169,56 +166,8 @@ def test_key_is_read_once_and_again_after_a_refusal(project: Project, intake: In
 
 
 @pytest.mark.slow
-def test_three_refusals_in_a_row_end_it_but_not_those_of_a_proxy(project: Project, intake: Intake) -> None:
-    intake.faults.add(Fault(status=403, body=b"<html>blocked by policy</html>"), times=None)
-    with staying(project) as push:
-        runs = [push.next_run() for _ in range(4)]
-        intake.faults.clear()
-        intake.faults.add(FORBIDDEN, times=None)
-        for _ in range(2):
-            push.next_run()
-        while push.process.poll() is None:  # perhaps one more: the last of the four may have met Datadog
-            fifo = os.open(project.root / "fifo", os.O_RDONLY | os.O_NONBLOCK)
-            with suppress(BlockingIOError):
-                os.read(fifo, 65536)
-            os.close(fifo)
-        _, logged = push.process.communicate(timeout=30)
-    assert push.process.returncode == 1
-    assert "refused the key in 3 runs in a row" in logged
-    assert ended(runs[0]["pid"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_waiting_child_and_what_it_left_behind_end_with_the_parent(
-    project: Project, number: signal.Signals
-) -> None:
-    body = WRITE.replace("collect.runs = ", "left = subprocess.Popen(['sleep', '60'])\ncollect.runs = ", 1)
-    body = body.replace('"pid": os.getpid()', '"pid": os.getpid(), "left": left.pid')
-    with staying(project, "--every", "1h", body=body) as push:
-        run = push.next_run()
-        assert push.process.stdout is not None
-        while "1 ok" not in push.process.stdout.readline():  # from then on it waits for the next run
-            pass
-        push.process.send_signal(number)
-        assert ended(run["pid"])
-        assert ended(run["left"])
-
-
-def offset(name: str, node: str, local: str = "off") -> float:
-    environ = {"FLEETGAUGE_NODE_NAME": node, "FLEETGAUGE_NODE_LOCAL": local}
-    return delay(Configuration(environ, None).core, name, 60)
-
-
-def test_nodes_are_spread_over_the_interval() -> None:
-    delays = [offset("xenna", f"node-{number}", "on") for number in range(1000)]
-    assert delays == [offset("xenna", f"node-{number}", "on") for number in range(1000)]
-    tenths = Counter(int(delay // 6) for delay in delays)
-    assert tenths.keys() == {*range(10)}
-    assert min(tenths.values()) > 50
-    assert offset("host", "node-7") == offset("xenna", "node-7", "on") > 0
-    assert offset("host", "") == offset("host", socket.gethostname())
-
-
-def test_collector_that_is_not_of_a_node_runs_at_multiples_of_the_interval() -> None:
-    assert offset("wandb", "node-7") == offset("xenna", "node-7") == delay(None, "host", 60) == 0
+def test_three_refusals_in_a_row_end_it(project: Project, intake: Intake) -> None:
+    project.add("toy", "yield VALUE(1, context.window.until)")
+    intake.faults.add(FORBIDDEN, times=None)
+    ran = project.run("toy", "--push", "--every", "1s")
+    assert (ran.returncode, "refused the key in 3 runs in a row" in ran.stderr) == (1, True)

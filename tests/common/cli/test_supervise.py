@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,11 @@ import pytest
 from common.cli.supervise import pause, supervise
 from common.options import Options
 from common.outcome import ErrorSummary, Outcome, RunCounts, Status
+from common.run.session import node_of
 from support.processes import ended
 from support.project import Project
 from support.servers.datadog import Intake
+from support.standins import core_settings
 
 # Sleeps in C without giving up the GIL: no handler, thread or deadline of the child can run.
 HANG_IN_C = "import ctypes\nctypes.PyDLL(None).sleep(3600)\nyield"
@@ -63,11 +67,31 @@ def test_anything_else_is_no_outcome(line: bytes) -> None:
         Outcome.decode(line)
 
 
+@pytest.mark.parametrize(("now", "seconds"), [(600, 60), (601.5, 58.5), (659, 1)])
+def test_next_run_is_at_a_multiple_of_the_interval(now: float, seconds: float) -> None:
+    assert pause(now, 60) == seconds
+
+
+def test_nodes_are_spread_over_the_interval_and_keep_their_offset() -> None:
+    offsets = {f"node-{number}": pause(600, 60, f"node-{number}") for number in range(1000)}
+    tenths = Counter(int(offset // 6) for offset in offsets.values())
+    assert len(tenths) == 10
+    assert min(tenths.values()) > 50
+    for node, offset in offsets.items():
+        assert pause(600 + offset + 7, 60, node) == pytest.approx(53)
+
+
 @pytest.mark.parametrize(
-    ("now", "delay", "seconds"), [(600, 0, 60), (601.5, 0, 58.5), (600, 7, 7), (607, 7, 60), (659, 7, 8)]
+    ("name", "environ", "node"),
+    [
+        ("host", {"FLEETGAUGE_NODE_NAME": "node-7"}, "node-7"),
+        ("host", {}, socket.gethostname()),
+        ("xenna", {"FLEETGAUGE_NODE_NAME": "node-7", "FLEETGAUGE_NODE_LOCAL": "on"}, "node-7"),
+        ("xenna", {"FLEETGAUGE_NODE_NAME": "node-7"}, None),
+    ],
 )
-def test_next_run_is_at_the_same_offset_of_its_interval(now: float, delay: float, seconds: float) -> None:
-    assert pause(now, 60, delay) == seconds
+def test_only_collectors_of_a_node_have_one(name: str, environ: dict[str, str], node: str | None) -> None:
+    assert node_of(name, core_settings(**environ)) == node
 
 
 def test_ready_file_follows_outcomes_and_three_refusals_in_a_row_end_it(

@@ -221,6 +221,14 @@ class TestFailing:
         assert (outcome.status, outcome.error.configuration) == (Status.FAILED, True)
         assert (reported(toy, "up"), toy.seconds()) == (0, [])
 
+    @pytest.mark.parametrize(("body", "status"), [('{"errors": ["no"]}', 403), ("<html>no</html>", None)])
+    def test_only_datadog_itself_refuses_a_key(self, toy: Toy, body: str, status: int | None) -> None:
+        toy.answers(lambda _: iter([VALUE(1, NOW)]))
+        toy.intake.faults.add(Fault(status=403, body=body), times=None)
+        error = toy.push().error
+        assert error is not None
+        assert error.status == status, "the answer of a proxy says nothing of the key"
+
     def test_a_delivery_that_fails_keeps_what_was_observed(self, ticking: Toy) -> None:
         ticking.push()
         ticking.now += STEP
