@@ -120,19 +120,6 @@ def test_generator_that_fails_is_reported_as_an_error(
     assert (events.last["status"], events.last["n_keys"], store.calls) == ("error", 0, [])
 
 
-def test_inner_client_that_changes_its_list_of_ids_changes_no_count(
-    client: MetricsDataPlaneClient, store: Store
-) -> None:
-    for expected in (8, 0):
-        ids = ["a", "b"]
-        store.before_return = ids.clear
-        if expected:
-            client.put_samples(ids, "p", fields={"x": Tensor(2, 1)})
-        else:
-            client.clear_samples(ids, "p")
-        assert held(client) == expected
-
-
 def test_other_attributes_are_those_of_the_inner_client(client: MetricsDataPlaneClient, store: Store) -> None:
     store.adapter_setting = "other"
     assert client.adapter_setting == "other"
@@ -198,17 +185,6 @@ def test_wall_ms_is_the_time_of_the_inner_call_alone(store: Store, events: Event
     assert events.last["wall_ms"] == 1000.0
 
 
-def test_clear_of_a_partition_reports_how_many_keys_it_had(
-    client: MetricsDataPlaneClient, store: Store, events: Events
-) -> None:
-    client.put_samples(["a", "b", "c"], "p", fields={"x": Tensor(3)})
-    store.error = RuntimeError()
-    for partition, n_keys in (("p", 3), ("where nothing was put", 0)):
-        with pytest.raises(RuntimeError):
-            client.clear_samples(None, partition)
-        assert events.last["n_keys"] == n_keys
-
-
 @pytest.mark.parametrize(
     ("at_info", "heard"),
     [
@@ -252,20 +228,6 @@ def test_callback_sees_its_operation_counted_and_snapshots_do_not_change(store: 
     CALLS["clear"](watched)
     assert seen == [24, 12]
     assert (before["by_op"]["put"]["ops"], before["total_ops"], by_partition) == (0, 0, {})
-
-
-def test_bytes_per_key_of_the_last_put_and_the_most_one_key_was_given(client: MetricsDataPlaneClient) -> None:
-    puts: list[tuple[str, dict[str, Any], tuple[int, int]]] = [
-        ("ab", {"x": Jagged([50, 1]), "y": Jagged([1, 9]), "z": Tensor(2)}, (126, 208)),
-        ("abc", {"x": Tensor(7, element_size=1)}, (2, 208)),
-        ("c", {"x": Tensor(1)}, (4, 208)),
-        ("", {"x": Tensor(7)}, (4, 208)),
-        ("de", {"x": Jagged([51, 1]), "y": Jagged([0, 50])}, (204, 208)),
-    ]
-    for keys, fields, expected in puts:
-        client.put_samples(list(keys), "p", fields=fields)
-        snapshot = client.snapshot()
-        assert (snapshot["last_put_bytes_per_key"], snapshot["max_bytes_per_key_seen"]) == expected
 
 
 def test_overflow_of_the_table_is_warned_of_once(store: Store, caplog: pytest.LogCaptureFixture) -> None:

@@ -102,19 +102,6 @@ def test_record_has_the_sums_of_its_events(sinks: Sinks) -> None:
     }
 
 
-def test_operations_partitions_and_statuses_have_records_of_their_own(sinks: Sinks) -> None:
-    sink = sinks.new()
-    groups = [("put", "p", "ok"), ("get", "p", "ok"), ("put", "q", "ok"), ("put", "p", "timeout")]
-    for number, (op, partition_id, status) in enumerate(groups, 1):
-        for _ in range(number):
-            sink(event(op, partition_id, status=status))
-    found = {
-        (one["op"], one["partition_id"], one["status"]): (one["count"], one["keys"])
-        for one in sinks.operations()
-    }
-    assert found == {group: (number, 2 * number) for number, group in enumerate(groups, 1)}
-
-
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     {
@@ -223,12 +210,14 @@ def test_client_that_is_gone_or_fails_costs_no_operation(sinks: Sinks) -> None:
 def test_partitions_past_the_limit_are_summed_as_one(sinks: Sinks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sinks_module, "MAX_GROUPS", 3)
     sinks.new()
-    sinks.emit(0, *(event(partition_id=partition_id) for partition_id in "abcdea"))
-    assert [(one["partition_id"], one["count"]) for one in sinks.operations()] == [
-        ("a", 2),
-        ("b", 1),
-        ("c", 1),
-        ("_other", 2),
+    late = event(partition_id="e", status="timeout")
+    sinks.emit(0, *(event(partition_id=partition_id) for partition_id in "abcdea"), late)
+    assert [(one["partition_id"], one["status"], one["count"]) for one in sinks.operations()] == [
+        ("a", "ok", 2),
+        ("b", "ok", 1),
+        ("c", "ok", 1),
+        ("_other", "ok", 2),
+        ("_other", "timeout", 1),
     ]
     assert sinks.built[0].dropped == 0
 

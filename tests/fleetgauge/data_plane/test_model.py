@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
-from support.data_plane_fakes import Jagged, Store, Tensor
+from support.data_plane_fakes import Events, Jagged, PicklableStore, Tensor
 
 partitions = st.sampled_from(["p", "q", "r"])
 keys = st.lists(st.sampled_from("abcdefgh"), max_size=6)
@@ -21,25 +22,26 @@ fields = st.dictionaries(st.sampled_from(["x", "y", "z"]), sizes, max_size=3)
 failures = st.sampled_from([None, None, None, RuntimeError, TimeoutError, KeyboardInterrupt])
 
 
-class Inner(Store):
-    """Can be pickled, and keeps no calls."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__()  # type: ignore[misc]  # a fresh connection
+class Inner(PicklableStore):
+    """Keeps no calls, and empties every list that it is given."""
 
     def itself(self) -> Inner:
         return self
 
     def _called(self, *call: object) -> Any:
         self.calls.clear()
+        for argument in call:
+            if isinstance(argument, list):
+                argument.clear()
         return super()._called(*call)
 
 
-def raising(_: DataPlaneEvent) -> None:
-    raise ValueError("a callback that always fails")
+class Failing(Events):
+    """Keeps what it is told, and fails."""
+
+    def __call__(self, event: DataPlaneEvent) -> None:
+        super().__call__(event)
+        raise ValueError("a callback that always fails")
 
 
 class Model(RuleBasedStateMachine):
@@ -48,29 +50,42 @@ class Model(RuleBasedStateMachine):
     @initialize(max_keys=st.sampled_from([1, 4, 1000]))
     def build(self, max_keys: int) -> None:
         self.max_keys = max_keys
-        self.begin(MetricsDataPlaneClient(Inner(), raising, max_keys=max_keys))
+        self.begin(MetricsDataPlaneClient(Inner(), Failing(), max_keys=max_keys))
 
     def begin(self, client: MetricsDataPlaneClient) -> None:
         self.client, self.store = client, client.itself()
         self.foreign = 0
         self.held: dict[str, dict[str, dict[str, int]]] = {}
         self.peak = self.overflowed_keys = self.overflowed_bytes = self.calls = 0
+        self.last_put = self.largest = 0
         self.by_op: dict[str, list[int]] = {}
 
-    def call(self, op: str, failure: type[BaseException] | None, call: Callable[[], object]) -> bool:
+    def call(
+        self,
+        failure: type[BaseException] | None,
+        call: Callable[[], object],
+        op: str,
+        partition: str = "",
+        n_keys: int = 0,
+        n_bytes: int = 0,
+    ) -> bool:
+        """Make a call, which has one event whatever becomes of it. Return whether it succeeded."""
         self.calls += 1
         self.store.error = None if failure is None else failure()
         if failure is None:
             call()
+            totals = self.by_op.setdefault(op, [0, 0, 0])
+            for index, value in enumerate((1, n_keys, n_bytes)):
+                totals[index] += value
         else:
             with pytest.raises(failure):
                 call()
+        [event] = self.client.on_event.told
+        self.client.on_event.told.clear()
+        status = {None: "ok", TimeoutError: "timeout"}.get(failure, "error")
+        assert (event["op"], event["partition_id"], event["status"]) == (op, partition, status)
+        assert (event["n_keys"], event["n_bytes"]) == (n_keys, n_bytes)
         return failure is None
-
-    def counted(self, op: str, n_keys: int, n_bytes: int = 0) -> None:
-        totals = self.by_op.setdefault(op, [0, 0, 0])
-        for index, value in enumerate((1, n_keys, n_bytes)):
-            totals[index] += value
 
     @rule(partition=partitions, ids=keys, rows=fields, failure=failures, jagged=st.booleans())
     def put(
@@ -87,10 +102,14 @@ class Model(RuleBasedStateMachine):
         else:
             rows = {name: row[:1] * len(ids) for name, row in rows.items()}
             batch = {name: Tensor(sum(row), element_size=1) for name, row in rows.items()}
-        if not self.call("put", failure, lambda: self.client.put_samples(ids, partition, fields=batch)):
+        n_keys, n_bytes = len(set(ids)), sum(map(sum, rows.values()))
+        given = list(ids)
+        put = partial(self.client.put_samples, given, partition, fields=batch)
+        if not self.call(failure, put, "put", partition, n_keys, n_bytes):
             return
-        self.counted("put", len(set(ids)), sum(map(sum, rows.values())))
         if ids:
+            self.last_put = n_bytes // n_keys
+            self.largest = max(self.largest, *map(sum, zip(*rows.values(), strict=True)), 0)
             held = self.held.setdefault(partition, {})
             for index, key in enumerate(ids):
                 held.setdefault(key, {}).update({name: row[index] for name, row in rows.items()})
@@ -107,8 +126,8 @@ class Model(RuleBasedStateMachine):
 
     @rule(partition=partitions, ids=keys, failure=failures)
     def clear(self, partition: str, ids: list[str], failure: type[BaseException] | None) -> None:
-        if self.call("clear", failure, lambda: self.client.clear_samples(iter(ids), partition)):
-            self.counted("clear", len(set(ids)))
+        clear = partial(self.client.clear_samples, iter(ids), partition)
+        if self.call(failure, clear, "clear", partition, len(set(ids))):
             self.foreign += len(set(ids) - self.held.get(partition, {}).keys())
             for key in ids:
                 self.held.get(partition, {}).pop(key, None)
@@ -116,19 +135,19 @@ class Model(RuleBasedStateMachine):
 
     @rule(partition=partitions, failure=failures)
     def clear_partition(self, partition: str, failure: type[BaseException] | None) -> None:
-        if self.call("clear", failure, lambda: self.client.clear_samples(None, partition)):
-            self.counted("clear", len(self.held.pop(partition, {})))
+        clear = partial(self.client.clear_samples, None, partition)
+        if self.call(failure, clear, "clear", partition, len(self.held.get(partition, {}))):
+            self.held.pop(partition, None)
 
     @rule(partition=partitions, failure=failures)
     def register(self, partition: str, failure: type[BaseException] | None) -> None:
-        if self.call("register", failure, lambda: self.client.register_partition(partition, [], 5, [])):
-            self.counted("register", 5)
+        register = partial(self.client.register_partition, partition, [], 5, [])
+        if self.call(failure, register, "register", partition, 5):
             self.held.pop(partition, None)
 
     @rule(failure=failures)
     def close(self, failure: type[BaseException] | None) -> None:
-        if self.call("close", failure, lambda: self.client.close()):
-            self.counted("close", 0)
+        if self.call(failure, self.client.close, "close"):
             self.held.clear()
 
     @rule()
@@ -158,6 +177,8 @@ class Model(RuleBasedStateMachine):
         assert snapshot["keys_overflowed"] == self.overflowed_keys
         assert snapshot["bytes_overflowed"] == self.overflowed_bytes
         assert snapshot["foreign_clears"] == self.foreign
+        assert snapshot["last_put_bytes_per_key"] == self.last_put
+        assert snapshot["max_bytes_per_key_seen"] == self.largest
         assert (snapshot["callback_errors"], snapshot["measure_errors"]) == (self.calls, 0)
 
     @invariant()
@@ -173,4 +194,4 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
-TestModel.settings = settings(deadline=None, stateful_step_count=30)
+TestModel.settings = settings(deadline=None, max_examples=250, stateful_step_count=20)

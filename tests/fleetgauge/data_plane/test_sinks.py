@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -247,28 +245,3 @@ closed.close()
 print("end")
 """
     assert in_a_process_of_its_own(program).splitlines() == ["1 False", "end", "1 False"]
-
-
-@pytest.mark.slow
-def test_a_real_run_keeps_its_own_steps(tmp_path: Path) -> None:
-    pytest.importorskip("wandb", reason="needs wandb: the same claims ran with a run of its protocol")
-    program = """
-import json, wandb
-from fleetgauge.data_plane import MetricsDataPlaneClient, WandbEvents
-from support.data_plane_fakes import PicklableStore, Store, Tensor
-run = wandb.init(mode="offline", project="x")
-sink = WandbEvents(run, interval_s=0)
-client = MetricsDataPlaneClient(Store(), sink)
-run.log({"loss": 1})
-for key in "ab":
-    client.put_samples([key], "p", fields={"x": Tensor(1)})
-sink.close()  # which logs what is queued
-step = run.step
-run.log({"loss": 2})
-print(json.dumps([step, run.step, sink.errors, dict(run.summary)]))
-run.finish()
-"""
-    printed = in_a_process_of_its_own(program, WANDB_DIR=str(tmp_path), WANDB_SILENT="true")
-    step, last_step, errors, summary = json.loads(printed.splitlines()[-1])
-    assert (step, last_step, errors) == (1, 2, 0)
-    assert (summary["loss"], summary["data_plane/put/ops"], summary["data_plane/put/bytes"]) == (2, 2, 8)

@@ -204,25 +204,6 @@ def test_finalizer_that_uses_the_client_is_counted_and_never_hangs() -> None:
     assert_true_to(store, client)
 
 
-def test_partition_cleared_by_a_finalizer_is_cleared_after_the_put() -> None:
-    store, booking = Store(), threading.Event()
-    client = MetricsDataPlaneClient(store)
-
-    class Reentrant:
-        def __hash__(self) -> int:
-            if booking.is_set():
-                booking.clear()
-                client.clear_samples(None, "p")
-            return 1
-
-    store.before_return = booking.set
-    keys: Any = ["a", Reentrant()]
-    client.put_samples(keys, "p", fields=SizedRows({"x": 1}, {"x": 2}))
-    snapshot = client.snapshot()
-    assert (snapshot["by_op"]["clear"]["ops"], snapshot["by_op"]["clear"]["keys"]) == (1, 2)
-    assert (client.bytes_outstanding_by_partition(), snapshot["measure_errors"]) == ({}, 0)
-
-
 def test_event_is_reported_outside_the_lock() -> None:
     """A callback that waits for another thread's call must not wait for ever."""
     store = Store()
