@@ -49,7 +49,7 @@ def json_ready(value: Any, depth: int = 0) -> Any:  # Any: whatever a host puts 
         scalar = value.item()  # numpy and torch scalars
     except Exception:
         return None
-    return json_ready(scalar, depth + 1) if isinstance(scalar, bool | int | float | str) else None
+    return json_ready(scalar, depth + 1)
 
 
 class AppendFile:
