@@ -91,31 +91,3 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(
     assert browser.look("[document.title, document.querySelector('h1').textContent]") == [NASTY] * 2
     contexts = browser.look("[...document.querySelectorAll('td.wide')].map(e => e.textContent)")
     assert contexts == ([NASTY[:500]] * 4 + [""]) * 2
-
-
-@pytest.mark.parametrize("width", [360, 1000])
-def test_lines_and_marks_are_drawn_to_scale_inside_the_plot(
-    width: int, samples: Path, tmp_path: Path, browser: Browser
-) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(render_recording(load_recording(samples / "gpu-sink")))
-    browser.show(path, width)
-    rectangle = "(e => { const r = e.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom] })"
-    left, top, right, bottom = browser.look(f"{rectangle}(document.querySelector('.plot'))")
-    assert right - left > width / 2
-    assert bottom - top > 150
-    drawn = browser.look(f"[...document.querySelectorAll('.plot path')].map({rectangle})")
-    assert all(left <= a <= c <= right and top <= b <= d <= bottom for a, b, c, d in drawn)
-    count = "kind => document.querySelectorAll('.plot .mark.' + kind).length"
-    assert browser.look(f"['critical', 'error', 'warning', 'peak'].map({count})") == [0, 0, 38, 40]
-    corners = "const b = document.querySelector('.plot ' + s).getBBox(); return [b.x, b.y, b.x + b.width]"
-    box = f"(s => {{ {corners} }})"
-    capacity = 1000 - browser.look(f"{box}('.limit')")[1]
-    for kind, peak in (("allocated", 6971635275), ("reserved", 7668798802), ("used", 7883547166)):
-        begin, top, end = browser.look(f"{box}('.{kind}')")
-        assert (1000 - top) / capacity == pytest.approx(peak / 17179869184, abs=0.002)
-        assert begin < 30
-        assert end > 970
-    heights = browser.look("[...document.querySelectorAll('.axis-y span')].map(e => e.offsetTop)")
-    assert heights == sorted(heights, reverse=True)
-    assert browser.texts(".axis-y span") == ["0 GiB", "5 GiB", "10 GiB", "15 GiB"]

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pydantic
 import pytest
 from omegaconf import OmegaConf
 
@@ -40,12 +39,6 @@ def test_context_manager_records_or_does_nothing(monitor: Any, tmp_path: Path) -
     assert [record["event"] for record in read(tmp_path)] == ["start", "stats", "end"]
 
 
-class Model(pydantic.BaseModel):
-    pipeline_logging_interval_s: float = 7.5
-    wandb_log_pipeline_stats: bool = False
-    wandb_log_downloads: bool = True
-
-
 @dataclass
 class Section:
     pipeline_logging_interval_s: float = 7.5
@@ -58,8 +51,8 @@ GIVEN = {"wandb_log_pipeline_stats": False, "pipeline_logging_interval_s": 7.5, 
 
 @pytest.mark.parametrize(
     "observability",
-    [Model(), Section(), SimpleNamespace(**GIVEN), OmegaConf.structured(Section), GIVEN],
-    ids=["pydantic", "dataclass", "object", "structured", "mapping"],
+    [Section(), SimpleNamespace(**GIVEN), OmegaConf.structured(Section), GIVEN],
+    ids=["dataclass", "object", "structured", "mapping"],
 )
 def test_any_object_with_such_fields_is_a_configuration(observability: object) -> None:
     assert XennaObservabilityConfig.of(observability) == XennaObservabilityConfig(False, 7.5, None, "own")

@@ -93,36 +93,16 @@ def test_a_foreign_wrapper_is_left_alone_and_ours_beneath_it_sleeps(monitor: Any
 
 
 def test_last_record_of_a_pipeline_has_its_totals(monitor: Any, tmp_path: Path) -> None:
-    names = ["Stage 00 - DownloadStage", "Stage 01 - HTTPTokenizeStage", "Stage 02 - WriteStage"]
-    pools = [Pool(name, completed) for name, completed in zip(names, (60, 30, 60), strict=True)]
-    times = iter([100.0, 1794786520.0, 1794786530.0, 1794786531.0])
-    with hook(tmp_path, clock=lambda: next(times)), monitor([one()], pools=pools) as watched:
+    pools = [Pool("Stage 00 - DownloadStage", 60), Pool("Stage 01 - HTTPTokenizeStage", 30)]
+    times = [100.0, 1794786520.0, 1794786530.0, 1794786531.0]
+    with hook(tmp_path, clock=iter(times).__next__), monitor([one()], pools=pools) as watched:
         watched.update()
     assert watched.closed == 1
     *_, totals, end = read(tmp_path)
     assert (end["status"], end["metrics"]) == ("ok", {})
-    assert [stage["name"] for stage in totals["stages"]] == [
-        "download_stage",
-        "http_tokenize_stage",
-        "write_stage",
-    ]
-    assert totals["metrics"] == {
-        "progress_stages": 100.0,
-        "tasks_failed": 0,
-        "pipeline_duration_s": 1794786530.0 - 1794786511.8609703,
-        "stage/download_stage/tasks_completed": 60,
-        "stage/download_stage/tasks_failed": 0,
-        "stage/http_tokenize_stage/tasks_completed": 30,
-        "stage/http_tokenize_stage/tasks_failed": 0,
-        "stage/write_stage/tasks_completed": 60,
-        "stage/write_stage/tasks_failed": 0,
-    }
-    assert [record["timestamp"] for record in read(tmp_path)] == [
-        100.0,
-        1794786520.0,
-        1794786530.0,
-        1794786531.0,
-    ]
+    assert totals["metrics"]["pipeline_duration_s"] == times[2] - one().start_time
+    assert totals["metrics"]["stage/http_tokenize_stage/tasks_completed"] == 30
+    assert [record["timestamp"] for record in read(tmp_path)] == times
 
 
 def test_a_monitor_is_not_kept_alive_and_its_close_is_its_own_again(monitor: Any, tmp_path: Path) -> None:

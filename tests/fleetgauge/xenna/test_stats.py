@@ -22,20 +22,6 @@ from support.xenna_pipeline.standin import dumps, metrics, one, read, stats
 
 SAMPLES = ("batch-0.5.12", "failing-0.3.0", "streaming-0.3.0", "streaming-0.5.12")
 STAGES = ("download_stage", "http_tokenize_stage", "write_stage")
-ALWAYS = {
-    *("pipeline_duration_s", "main_loop_rate_hz", "progress", "progress_stages", "num_input_remaining"),
-    *("num_outputs", "inputs_processed_per_s", "outputs_per_s", "tasks_failed"),
-    *(f"cluster/{which}_{what}" for which in ("total", "avail") for what in ("cpus", "gpus", "mem_gb")),
-    *(
-        f"stage/{stage}/{key}"
-        for stage in STAGES
-        for key in (
-            *("actors_target", "actors_pending", "actors_ready", "actors_running", "actors_idle"),
-            *("tasks_completed", "tasks_failed", "queue_in", "queue_out", "slots_used", "slots_empty"),
-            "bottleneck",
-        )
-    ),
-}
 
 
 def flat(*given: Any) -> list[dict[str, float]]:
@@ -68,7 +54,6 @@ def test_a_real_dump_replayed_loses_nothing_and_every_record_is_valid(
     records = metrics(tmp_path)
     assert len(records) == len(lines)
     for line, values in zip(lines, records, strict=True):
-        assert values.keys() >= ALWAYS
         _same(line, values)
     assert found[1]["stages"] == [
         {"index": index, "name": key, "stage": pool["name"]}
