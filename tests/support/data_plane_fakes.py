@@ -244,6 +244,29 @@ class Events:
         return self.told[-1]
 
 
+class Run:
+    """A W&B run, which cannot be pickled: has what was logged, and waits with a log until it is released."""
+
+    def __init__(self) -> None:
+        self.logged: list[dict[str, Any]] = []
+        self.threads: set[int] = set()
+        self.error: Exception | None = None
+        self.inside, self.released = threading.Event(), threading.Event()
+        self.released.set()
+
+    def log(self, data: dict[str, Any], *, commit: bool) -> None:
+        assert not commit
+        self.threads.add(threading.get_ident())
+        self.inside.set()
+        assert self.released.wait(30)
+        if self.error is not None:
+            raise self.error
+        self.logged.append(data)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a run cannot be pickled")
+
+
 class Clock:
     """Stands still until a test moves it."""
 

@@ -141,29 +141,14 @@ print(starts, "torch" in sys.modules)
     assert ran.stdout == "[] False\n"
 
 
-ENGINE = {
-    "max_model_len": 4096,
-    "max_num_seqs": 4,
-    "max_num_batched_tokens": 8192,
-    "tensor_parallel_size": 4,
-    "gpu_memory_utilization": 0.7,
-    "enable_chunked_prefill": False,
-    "enable_prefix_caching": True,
-    "dtype": "bfloat16",
-    "kv_cache_dtype": "fp8",
-}
+ENGINE_FIELDS = """max_model_len max_num_seqs max_num_batched_tokens tensor_parallel_size
+    gpu_memory_utilization enable_chunked_prefill enable_prefix_caching dtype kv_cache_dtype"""
+RUNTIME_FIELDS = """debug sample_n job_memory_gb rows_per_block streaming_io use_llm_classify
+    use_llm_decompose prefilter_mode keyword_buffering"""
+# Zero and false are values.
+ENGINE = dict.fromkeys(ENGINE_FIELDS.split(), 0)
 MODEL = {"model_source": "/zoo/Qwen3", "batch_size": 0, "concurrency": 1}
-RUNTIME = {
-    "debug": False,
-    "sample_n": 0,
-    "job_memory_gb": 64,
-    "rows_per_block": 1000,
-    "streaming_io": True,
-    "use_llm_classify": True,
-    "use_llm_decompose": False,
-    "prefilter_mode": "pre_gating",
-    "keyword_buffering": False,
-}
+RUNTIME = dict.fromkeys(RUNTIME_FIELDS.split(), False)
 UNWANTED = {"api_key": "sk-secret", "path": "/data"}
 CONFIGURATION = {
     "model": {**MODEL, **UNWANTED, "engine_kwargs": {**ENGINE, **UNWANTED}},

@@ -13,7 +13,7 @@ import pytest
 from fleetgauge import records
 from fleetgauge.data_plane import EventSink, JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
 from fleetgauge.data_plane.events import environment_rank
-from support.data_plane_fakes import PicklableStore, Tensor, held, in_a_process_of_its_own
+from support.data_plane_fakes import PicklableStore, Run, Tensor, held, in_a_process_of_its_own
 
 PRELUDE = """
 import json, os, pickle, sys, threading, time
@@ -44,20 +44,6 @@ def pickled(client: MetricsDataPlaneClient, sink: EventSink) -> tuple[MetricsDat
     """Return a copy of both, as another process would have it."""
     copy, its_sink = pickle.loads(pickle.dumps((client, sink)))  # noqa: S301  # our own bytes
     return copy, its_sink
-
-
-class Run:
-    """A W&B run, which cannot be pickled."""
-
-    def __init__(self) -> None:
-        self.logged: list[dict[str, Any]] = []
-
-    def log(self, data: dict[str, Any], *, commit: bool) -> None:
-        assert not commit
-        self.logged.append(data)
-
-    def __reduce__(self) -> str:
-        raise TypeError("a run cannot be pickled")
 
 
 def test_unused_copies_start_no_thread_and_open_no_file(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from fleetgauge.data_plane import (
     chain,
     log_event,
 )
-from support.data_plane_fakes import Clock, Events, Store, Tensor, event, in_a_process_of_its_own
+from support.data_plane_fakes import Clock, Events, Run, Store, Tensor, event, in_a_process_of_its_own
 
 
 def raising(_: DataPlaneEvent) -> None:
@@ -124,26 +124,6 @@ def test_a_chain_attaches_and_closes_its_sinks_whatever_one_of_them_does() -> No
 
 
 # W&B
-
-
-class Run:
-    """Has what was logged, and waits for a log as long as `hanging` is set."""
-
-    def __init__(self) -> None:
-        self.logged: list[dict[str, Any]] = []
-        self.threads: set[int] = set()
-        self.error: Exception | None = None
-        self.inside, self.released = threading.Event(), threading.Event()
-        self.released.set()
-
-    def log(self, data: dict[str, Any], *, commit: bool) -> None:
-        assert not commit
-        self.threads.add(threading.get_ident())
-        self.inside.set()
-        assert self.released.wait(30)
-        if self.error is not None:
-            raise self.error
-        self.logged.append(data)
 
 
 def puts(run: Run) -> list[int]:
