@@ -55,16 +55,6 @@ def test_multiprocessors_are_counted_from_cores(
     assert read(monkeypatch, single_gpu(**values)) == (Gpu(0, None, None, major, minor, multiprocessors),)
 
 
-def test_lost_gpu_leaves_the_others_readable(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, "fleetgauge")
-    assert read(monkeypatch, single_gpu()) == (Gpu(0),)  # every call fails
-    gpus = read(monkeypatch, "h100-lost")
-    assert caplog.messages == ["GPU 1 left out: NVMLError_GpuIsLost: GPU is lost"]
-    assert [gpu.name for gpu in gpus] == [H100, None, H100, H100]
-
-
 def test_library_is_shut_down_as_often_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
     for count in ([4], 999):
         driver = Driver({**recording("mixed"), "nvmlDeviceGetCount_v2": count})
@@ -72,15 +62,6 @@ def test_library_is_shut_down_as_often_as_it_was_started(monkeypatch: pytest.Mon
         read_inventory()
         assert (driver.calls[0], driver.calls[-1]) == ("nvmlInitWithFlags", "nvmlShutdown")
         assert driver.calls.count("nvmlShutdown") == 1
-
-
-def test_driver_that_is_not_loaded_is_unknown_and_logged_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, "fleetgauge")
-    binding(monkeypatch, Driver(recording("driver-not-loaded")))
-    assert [read_inventory() for _ in range(2)] == [(None, True)] * 2
-    assert caplog.messages == ["NVML left out: NVMLError_DriverNotLoaded: Driver Not Loaded"]
 
 
 def test_driver_that_hangs_occupies_a_single_thread_and_not_its_caller(
@@ -122,14 +103,6 @@ def test_number_is_none_where_it_is_not_available() -> None:
     for value, field, number in values:
         device = Device(SimpleNamespace(function=lambda _, value=value: value), "handle")
         assert device.get_number("function", field=field) == number
-
-
-def test_instances_are_listed_only_with_mig_enabled() -> None:
-    functions = {"nvmlDeviceGetMaxMigDeviceCount": lambda _: 2}
-    functions["nvmlDeviceGetMigDeviceHandleByIndex"] = lambda *_: 1
-    assert Device(SimpleNamespace(**functions), "handle").instances() == []
-    with_mig = Device(SimpleNamespace(nvmlDeviceGetMigMode=lambda _: (1, 0), **functions), "handle")
-    assert [instance.handle for instance in with_mig.instances()] == [1, 1]
 
 
 class CodedError(Exception):

@@ -48,10 +48,6 @@ PUBLIC = """
 """
 
 
-def raising(_: DataPlaneEvent) -> None:
-    raise ValueError("sink is full")
-
-
 # What is passed on
 
 
@@ -201,20 +197,6 @@ def test_log_event_uses_our_logger_or_else_that_of_nemo_rl(
     caplog.handler.setLevel(logging.INFO)
     MetricsDataPlaneClient(store, log_event).check_consumption_status("p", [])
     assert [(record.name, record.levelno) for record in caplog.records] == [(name, 20) for name in heard]
-
-
-def test_callback_that_fails_is_counted_warned_of_once_and_masks_no_error(
-    store: Store, caplog: pytest.LogCaptureFixture
-) -> None:
-    client = MetricsDataPlaneClient(store, raising)
-    store.error = RuntimeError("the original")
-    for call in CALLS.values():
-        with pytest.raises(RuntimeError, match="the original"):
-            call(client)
-    assert client.snapshot()["callback_errors"] == len(CALLS)
-    assert [record.getMessage() for record in caplog.records] == [
-        "data plane: on_event raised: ValueError('sink is full'); further losses are only counted"
-    ]
 
 
 # What is counted
