@@ -54,6 +54,8 @@ class Model(RuleBasedStateMachine):
 
     def begin(self, client: MetricsDataPlaneClient) -> None:
         self.client, self.store = client, client.itself()
+        assert isinstance(client.on_event, Failing)
+        self.events = client.on_event
         self.foreign = 0
         self.held: dict[str, dict[str, dict[str, int]]] = {}
         self.peak = self.overflowed_keys = self.overflowed_bytes = self.calls = 0
@@ -80,9 +82,9 @@ class Model(RuleBasedStateMachine):
         else:
             with pytest.raises(failure):
                 call()
-        [event] = self.client.on_event.told
-        self.client.on_event.told.clear()
-        status = {None: "ok", TimeoutError: "timeout"}.get(failure, "error")
+        [event] = self.events.told
+        self.events.told.clear()
+        status = "ok" if failure is None else "timeout" if failure is TimeoutError else "error"
         assert (event["op"], event["partition_id"], event["status"]) == (op, partition, status)
         assert (event["n_keys"], event["n_bytes"]) == (n_keys, n_bytes)
         return failure is None
