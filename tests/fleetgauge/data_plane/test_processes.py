@@ -62,12 +62,12 @@ def test_unused_copies_start_no_thread_and_open_no_file(tmp_path: Path) -> None:
 def test_copy_writes_its_own_records_and_logs_nothing_to_wandb(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RANK", "5")
     run = Run()
     sink = chain(JsonlEvents(f"{tmp_path}/", job="ants", rank=3), WandbEvents(run))
     store = PicklableStore()
     client = MetricsDataPlaneClient(store, sink, max_keys=1, sole_writer=True)
     copy, its_sink = pickled(*pickled(client, sink))
+    monkeypatch.setenv("RANK", "5")  # as a worker does that has its client already
     for each in (client, copy):
         each.put_samples(["a"], "p", fields={"x": Tensor(1)})
     # A put that is under way is not in a copy made meanwhile.
