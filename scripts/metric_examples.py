@@ -36,12 +36,12 @@ def values() -> dict[str, list[str]]:
     return found
 
 
-def formula(name: str) -> str | None:
-    """How a metric is worked out; None where nobody wrote it down."""
+def formula(name: str) -> str:
+    """How a metric is worked out; SystemExit where nobody wrote it down."""
     for pattern, text in formulas().items():
         if fnmatchcase(name, pattern):
             return text.replace("{key}", name[len(pattern.partition("*")[0]) :])
-    return None
+    raise SystemExit(f"docs/formulas.toml: write how {name} is worked out")
 
 
 def query(metric: Metric) -> str:
@@ -59,6 +59,5 @@ def table(metrics: Iterable[Metric]) -> str:
     for metric in metrics:
         value, labels = values().get(metric.name, (ABSENT, ""))
         told = f"{value} `{labels}`" if labels else value
-        how = formula(metric.name) or "as its source tells it"
-        rows.append(f"| `{metric.name}` | {how} | `{query(metric)}` | {told} |")
+        rows.append(f"| `{metric.name}` | {formula(metric.name)} | `{query(metric)}` | {told} |")
     return "\n".join(rows) + "\n"

@@ -37,15 +37,12 @@ FOREIGN_OPTIONS |= {"--hypothesis-profile"}
 RUN = [one for one in COMMANDS if one.program in RUNNABLE and one.page not in FOLLOWED]
 
 ABSENT = {"collector.units_lost", "collector.shards"}  # in the demo
-METRICS = {metric.name: metric for family in generate.families().values() for metric in family}
+METRICS = {metric.name for family in generate.families().values() for metric in family}
 
 
-def test_every_command_is_run_by_a_test_or_named_as_the_readers_own() -> None:
-    told = {one.program for one in COMMANDS if one.page not in FOLLOWED}
-    assert told - RUNNABLE - SCRIPTS - {*FOREIGN, "shell"} == set()
-    index = (ROOT / "docs" / "README.md").read_text()
-    [named] = re.findall(r"Commands of (.*?) need", index, re.DOTALL)
-    assert re.findall(r"`(\w+)`", named) == [*FOREIGN]
+def test_every_command_is_run_by_a_test_or_is_the_readers_own() -> None:
+    programs = {one.program for one in COMMANDS if one.page not in FOLLOWED}
+    assert programs - RUNNABLE - SCRIPTS - {*FOREIGN, "shell"} == set()
 
 
 @pytest.fixture(scope="module")
@@ -136,22 +133,6 @@ def test_every_metric_exists(page: Path) -> None:
         assert text in METRICS or module.exists(), text
 
 
-def test_every_metric_has_a_formula_and_every_formula_a_metric() -> None:
-    assert [name for name in METRICS if metric_examples.formula(name) is None] == []
-    used = {metric_examples.formula(name) for name in METRICS}
-    exact = {pattern for pattern in metric_examples.formulas() if "*" not in pattern}
-    assert exact - {*METRICS} == set()
-    assert len(used) > 100
-
-
-def test_a_value_of_the_demo_is_told_of_every_metric() -> None:
-    assert {*METRICS} - {*metric_examples.values()} <= ABSENT
-    assert {*metric_examples.values()} <= {*METRICS}
-
-
-def test_an_example_query_asks_for_series_in_a_way_that_means_something() -> None:
-    query = metric_examples.query
-    assert query(METRICS["data_plane.ops"]) == "sum:data_plane.ops{env:demo}.as_count()"
-    assert query(METRICS["wandb.runs.active"]) == "sum:wandb.runs.active{env:demo}"
-    rate = "avg:wandb.sweep.success_rate_pct{env:demo} by {entity,project}"
-    assert query(METRICS["wandb.sweep.success_rate_pct"]) == rate
+def test_the_page_of_metrics_has_a_value_of_the_demo_for_each() -> None:
+    assert METRICS - {*metric_examples.values()} <= ABSENT
+    assert {*metric_examples.values()} <= METRICS
