@@ -60,13 +60,6 @@ def branch(root: Path) -> str:
     return run(root, "git", "branch", "--show-current").strip()
 
 
-def home(remote: str) -> str:
-    """The address of the repository that a remote names, without credentials; nothing where it is none."""
-    hosted = r"(?:https://|ssh://|(?=[^/]+@))(?:[^@/]+@)?([\w.-]+)[:/]([\w./-]+?)(?:\.git)?/?"
-    match = re.fullmatch(hosted, remote)
-    return f"https://{match[1]}/{match[2]}" if match else ""
-
-
 def problems(root: Path, version: Version) -> Iterator[str]:
     """Why this cannot be released now, all of it."""
     name = written(version)
@@ -124,9 +117,7 @@ def build(root: Path, version: Version) -> None:
     """Make wheel and chart in `dist/`; one that says another version is an error."""
     name = written(version)
     run(root, "scripts/build", "dist")
-    origin = run(ROOT, "git", "config", "--default", "", "--get", "remote.origin.url").strip()
-    options = [f"--home={address}"] if (address := home(origin)) else []
-    run(root, sys.executable, "scripts/package_chart.py", *options, "dist")
+    run(root, sys.executable, "scripts/package_chart.py", "dist")
     wheel, chart = root / f"dist/fleetgauge-{name}-py3-none-any.whl", root / f"dist/fleetgauge-{name}.tgz"
     for thing, found in said(root, wheel, chart):
         print(f"  {found}  {thing}")

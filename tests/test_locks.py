@@ -1,4 +1,4 @@
-"""What is locked is what pyproject.toml asks for, alike everywhere; pip itself requires versions and hashes."""
+"""What is locked is what pyproject.toml asks for, alike everywhere; pip requires the hashes."""
 
 from __future__ import annotations
 

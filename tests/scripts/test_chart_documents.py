@@ -1,12 +1,11 @@
-"""What the chart is told: names of collectors that can be mistaken for no other, and the version."""
+"""Names of collectors that the chart can use for objects, volumes and variables."""
 
 from __future__ import annotations
 
 import pytest
 
 from common import registry
-from fleetgauge import __version__
-from scripts.chart_documents import MAX_NAME_LENGTH, chart, refuse_bad_name
+from scripts.chart_documents import MAX_NAME_LENGTH, refuse_bad_name
 
 
 @pytest.mark.parametrize("name", [*registry.names(), "queue", "host_queue", "s3", "q" * MAX_NAME_LENGTH])
@@ -31,11 +30,3 @@ def test_a_name_of_its_own_is_taken(name: str) -> None:
 def test_a_name_that_cannot_be_used_or_is_taken_is_refused(name: str, reason: str) -> None:
     with pytest.raises(SystemExit, match=f"^collectors/{name}: .*{reason}"):
         refuse_bad_name(name)
-
-
-def test_the_chart_learns_both_of_its_versions_from_the_project() -> None:
-    source = "apiVersion: v2\nversion: 9\nappVersion: 8\nkubeVersion: 7\n"
-    made = f"apiVersion: v2\nversion: {__version__}\nappVersion: {__version__}\nkubeVersion: 7\n"
-    assert chart(source) == made
-    with pytest.raises(SystemExit):
-        chart("version: 9\n")
