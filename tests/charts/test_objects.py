@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 
 from fleetgauge import __version__
@@ -41,12 +40,6 @@ def pod(kind: str, name: str, *changes: dict[str, Any]) -> Document:
     return template
 
 
-def pods(*changes: dict[str, Any], name: str = "platform") -> dict[str, Document]:
-    """Every pod of a release, by kind."""
-    found = pod_templates(render(scenario(name), *changes))
-    return {key.partition("/")[0]: template for key, template in found.items()}
-
-
 @pytest.mark.parametrize(
     ("mirror", "image", "expected"),
     [
@@ -63,22 +56,20 @@ def test_image_by_tag_digest_and_registry(mirror: str, image: dict[str, str], ex
     assert container(pod("CronJob", "default", changes))["image"] == expected
 
 
-@pytest.mark.parametrize("kubernetes", ["1.27", "1.28.15-eks-1", "1.29.0-gke.7", "1.37"])
-def test_tick_is_not_retried_and_its_shards_fail_alone(kubernetes: str) -> None:
-    crons = of_kind(render(scenario("shards"), kubernetes=kubernetes), "CronJob")
-    shared, sharded = (cron["spec"]["jobTemplate"]["spec"] for cron in crons)
-    for cron, job in zip(crons, (shared, sharded), strict=True):
-        assert kubernetes_validate.validate(cron, kubernetes[:4], strict=True) == kubernetes[:4]
-        assert job["template"]["spec"]["restartPolicy"] == "Never"
-        assert job["podFailurePolicy"]["rules"][0]["action"] == "Ignore", "of a drained node"
-    assert (shared["backoffLimit"], exits(shared)) == (0, {"FailJob": [2]})
-    assert (sharded["completionMode"], sharded["completions"], sharded["parallelism"]) == ("Indexed", 8, 8)
-    assert "--shard=/8" in container(sharded["template"])["args"]
-    limits = {key: value for key, value in sharded.items() if key.startswith("backoffLimit")}
-    if kubernetes >= "1.29":
-        assert (limits, exits(sharded)) == ({"backoffLimitPerIndex": 0}, {"FailIndex": [2]})
-    else:
-        assert (limits, exits(sharded)) == ({"backoffLimit": 8}, {})
+@pytest.mark.parametrize(
+    ("kubernetes", "limits", "codes"),
+    [
+        ("1.28.15-eks-1", {"backoffLimit": 8}, {}),
+        ("1.29.0-gke.7", {"backoffLimitPerIndex": 0}, {"FailIndex": [2]}),
+    ],
+)
+def test_shards_fail_alone_where_the_version_has_that(
+    kubernetes: str, limits: dict[str, int], codes: dict[str, list[int]]
+) -> None:
+    _, cron = of_kind(example("shards", kubernetes), "CronJob")
+    job = cron["spec"]["jobTemplate"]["spec"]
+    assert {key: value for key, value in job.items() if key.startswith("backoffLimit")} == limits
+    assert exits(job) == codes
 
 
 def exits(job: Document) -> dict[str, list[int]]:
@@ -105,22 +96,11 @@ def test_backfill_of_one_slice_is_an_ordinary_job() -> None:
     assert "FLEETGAUGE_STEP" not in variables(job["template"]), "which may be an hour at most"
 
 
-def test_backfill_has_no_state() -> None:
-    without = pod("Job", "existing-secret", PAST, {"extraVolumes": [], "extraVolumeMounts": []})
-    [job] = of_kind(example("backfill"), "Job")
-    for template in (without, job["spec"]["template"]):
-        assert "FLEETGAUGE_STATE" not in variables(template)
-        assert [volume["name"] for volume in template["spec"]["volumes"]] == ["tmp"]
-
-
 def test_upgrade_changes_no_immutable_field() -> None:
     """A real API server refuses another selector, and other pods of a Job: another name is another Job."""
 
     def immutable(*changes: dict[str, Any]) -> dict[str, object]:
-        documents = render(
-            scenario("platform"), {"dashboards": scenario("dashboards")["dashboards"]}, *changes
-        )
-        assert not any("resource-policy" in str(each) for each in documents)
+        documents = render(scenario("platform"), *changes)
         kept = [each for each in documents if each["kind"] in {"Job", "DaemonSet"}]
         key = {"Job": "template", "DaemonSet": "selector"}
         return {
@@ -143,20 +123,6 @@ def test_upgrade_changes_no_immutable_field() -> None:
         assert first["DaemonSet/fleetgauge-host"] == other["DaemonSet/fleetgauge-host"]
 
 
-def test_dashboards_are_pushed_at_install_and_by_schedule() -> None:
-    found = pod_templates(example("dashboards"))
-    [(first, once), (second, nightly)] = [each for each in found.items() if "fleetgauge-dash" in each[0]]
-    assert (first.rpartition("-")[0], second) == (
-        "Job/fleetgauge-dashboards",
-        "CronJob/fleetgauge-dashboards",
-    )
-    assert once == nightly
-    assert container(once)["command"] == ["/opt/venv/bin/python", "/app/scripts/provision.py"]
-    assert container(once)["args"] == ["--push", "--yes"]
-    assert variables(once)["FLEETGAUGE_INSTANCE"] == "monitoring/fleetgauge"
-    assert only("CronJob", "dashboards", {"dashboards": {"schedule": ""}})["metadata"]["name"] == "fleetgauge"
-
-
 @pytest.mark.parametrize(
     ("names", "limit", "request_"),
     [
@@ -176,21 +142,10 @@ def test_memory_of_a_node_follows_its_collectors(names: list[str], limit: str, r
     }
 
 
-def test_host_is_mounted_read_only_and_only_on_request() -> None:
+def test_resources_of_a_node_replace_single_defaults() -> None:
     own = {"limits": {"memory": "1Gi"}, "requests": {"memory": "1Gi"}}
-    template = pod("DaemonSet", "daemonset", {"daemonSet": {"hostRoot": True, "resources": own}})
-    assert variables(template)["FLEETGAUGE_HOST_ROOT"] == "/host"
-    assert variables(template)["NVIDIA_VISIBLE_DEVICES"] == "all"
-    [mount] = [each for each in container(template)["volumeMounts"] if each["mountPath"] == "/host"]
-    assert (mount["readOnly"], mount["mountPropagation"]) == (True, "HostToContainer")
-    assert {"name": mount["name"], "hostPath": {"path": "/"}} in template["spec"]["volumes"]
-    given = container(template)["resources"]
-    assert (given["limits"], given["requests"]) == ({"memory": "1Gi"}, {"cpu": "20m", "memory": "1Gi"})
-    file = variables(template)["FLEETGAUGE_READY_FILE"]
-    assert container(template)["readinessProbe"] == {"exec": {"command": ["test", "-e", file]}}
-    assert any(file.startswith(mount["mountPath"]) for mount in container(template)["volumeMounts"])
-    [plain] = pod_templates(of_kind(example("daemonset"), "DaemonSet")).values()
-    assert not any("hostPath" in volume for volume in plain["spec"]["volumes"])
+    given = container(pod("DaemonSet", "daemonset", {"daemonSet": {"resources": own}}))["resources"]
+    assert given == {"limits": {"memory": "1Gi"}, "requests": {"cpu": "20m", "memory": "1Gi"}}
 
 
 @pytest.mark.parametrize("source", [{"csi": {"driver": "local.csi.example.com"}}, None])
@@ -204,56 +159,19 @@ def test_node_records_come_by_csi_or_with_the_host(source: Document | None) -> N
     assert found == ([{"driver": "local.csi.example.com", "readOnly": True}] if source else [])
 
 
-def test_every_changed_setting_rolls_the_daemonset() -> None:
-    changes: list[dict[str, Any]] = [
-        {},
-        {"collectors": {"host": {"settings": {"gpu_uuid": False}}}},
-        {"datadog": {"site": "datadoghq.eu"}},
-        {"daemonSet": {"every": "30s"}},
-        {"aws": {"secretPrefix": "other"}},
-    ]
-    found = [pod("DaemonSet", "daemonset", change) for change in changes]
-    assert all(template not in found[:number] for number, template in enumerate(found))
-
-
-def test_records_are_mounted_read_only_and_in_s3_need_no_volume() -> None:
-    volumes: dict[str, Document] = {
-        "xenna": {"persistentVolumeClaim": {"claimName": "records"}},
-        "gpu_memory": {"csi": {"driver": "efs.csi.aws.com"}},
-        "data_plane": {"nfs": {"server": "nfs.example.com", "path": "/records"}},
-    }
-    collectors = {name: {"enabled": True, "volume": volume} for name, volume in volumes.items()}
-    template = pod("CronJob", "default", {"collectors": collectors})
-    for name, volume in volumes.items():
-        [(kind, source)] = volume.items()
-        called = name.replace("_", "-")
-        assert {"name": called, kind: {**source, "readOnly": True}} in template["spec"]["volumes"]
-        mount = {"name": called, "mountPath": f"/records/{name}", "readOnly": True}
-        assert mount in container(template)["volumeMounts"]
+def test_records_on_a_file_system_are_mounted_read_only_and_those_in_s3_not() -> None:
+    volume = {"csi": {"driver": "efs.csi.aws.com"}}
     stored = {"enabled": True, "settings": {"paths": ["s3://bucket/a/{date}/*.jsonl", "s3://other/b"]}}
-    [only_one] = pod("CronJob", "default", {"collectors": {"xenna": stored}})["spec"]["volumes"]
-    assert only_one["name"] == "tmp"
+    changes = {"collectors": {"gpu_memory": {"enabled": True, "volume": volume}, "xenna": stored}}
+    volumes = pod("CronJob", "default", changes)["spec"]["volumes"]
+    assert [each for each in volumes if each["name"] != "tmp"] == [
+        {"name": "gpu-memory", "csi": {"driver": "efs.csi.aws.com", "readOnly": True}}
+    ]
 
 
-def test_state_is_in_s3_or_on_a_claim_or_nowhere() -> None:
-    for name, expected in (("existing-secret", "/state"), ("default", None)):
-        [template] = pod_templates(of_kind(example(name), "CronJob")).values()
-        assert variables(template).get("FLEETGAUGE_STATE") == expected
-    assert variables(pod("CronJob", "production"))["FLEETGAUGE_STATE"].startswith("s3://")
+def test_a_claim_of_state_is_not_for_nodes() -> None:
     nodes = pod("DaemonSet", "existing-secret", {"daemonSet": {"enabled": True}})
     assert "FLEETGAUGE_STATE" not in variables(nodes), "a claim may be for one node at a time"
-
-
-def test_role_is_an_annotation_of_a_service_account_without_a_token() -> None:
-    more = {"serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "other", "team": "a"}}}
-    account = only("ServiceAccount", "production", more)
-    role = "arn:aws:iam::123456789012:role/fleetgauge"
-    assert account["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": role, "team": "a"}
-    assert account["automountServiceAccountToken"] is False
-    documents = example("existing-secret")
-    assert not of_kind(documents, "ServiceAccount")
-    for template in pod_templates(documents).values():
-        assert template["spec"]["serviceAccountName"] == "monitoring"
 
 
 ROLE = {"serviceAccount": {"roleArn": "arn:aws:iam::123456789012:role/fleetgauge"}}
@@ -316,46 +234,11 @@ def test_network_policy_opens_ports_of_urls_and_the_source_of_a_role(
     assert all(rule["ports"] == [{"protocol": "TCP", "port": 80}] for rule in others)
 
 
-@pytest.mark.parametrize("env", ["team:ants", "x" * 64, "-a", "prod uction", "é"])
+@pytest.mark.parametrize("env", ["team:ants", "x" * 64, "-a", "é"])
 def test_env_that_is_no_label_is_only_a_tag(env: str) -> None:
-    for template in pods({"datadog": {"env": env}}, name="default").values():
-        assert variables(template)["DD_ENV"] == env
-        labels = {key for key in template["metadata"]["labels"] if key.startswith("tags.")}
-        assert labels == {"tags.datadoghq.com/service", "tags.datadoghq.com/version"}
-
-
-def test_what_a_platform_sets_reaches_every_kind_of_pod() -> None:
-    values = scenario("platform")
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    changes = {
-        "affinity": affinity,
-        "tolerations": [{"operator": "Exists"}],
-        "temporarySize": "1Gi",
-        "image": {"pullSecrets": ["own", "mirror"]},
-        "global": {"imagePullSecrets": ["a", {"name": "mirror"}]},
-        "verbose": True,
-    }
-    documents = render(values, changes)
-    assert all(each["metadata"]["labels"]["cost-center"] == "4711" for each in documents)
-    selectors = [of_kind(documents, "DaemonSet")[0]["spec"]["selector"]]
-    selectors.append(of_kind(documents, "NetworkPolicy")[0]["spec"]["podSelector"])
-    assert all("cost-center" not in selector["matchLabels"] for selector in selectors)
-    found = pods(changes)
-    assert set(found) == {"CronJob", "DaemonSet", "Job", "Test"}
-    for kind, template in found.items():
-        spec = template["spec"]
-        assert template["metadata"]["labels"]["cost-center"] == "4711"
-        assert spec["imagePullSecrets"] == [{"name": "own"}, {"name": "mirror"}, {"name": "a"}]
-        assert (spec["dnsPolicy"], spec["dnsConfig"]) == (values["dnsPolicy"], values["dnsConfig"])
-        assert spec["initContainers"] == values["initContainers"]
-        assert container(template)["envFrom"] == values["extraEnvFrom"]
-        assert ("--verbose" in container(template)["args"]) is (kind != "Test")
-        assert spec["nodeSelector"]["kubernetes.io/os"] == "linux"
-        assert {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}} in spec["volumes"]
-        of_runs = (affinity, [{"operator": "Exists"}], values["topologySpreadConstraints"])
-        keys = ("affinity", "tolerations", "topologySpreadConstraints")
-        assert tuple(map(spec.get, keys)) == ((None, None, None) if kind == "DaemonSet" else of_runs)
+    template = pod("CronJob", "default", {"datadog": {"env": env}})
+    assert variables(template)["DD_ENV"] == env
+    assert "tags.datadoghq.com/env" not in template["metadata"]["labels"]
 
 
 def test_extra_manifests_are_yaml_or_text_with_templates() -> None:

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from common import registry
-from common.collector import load_collector
 from support.rendering import CHART, HELM, ROOT, RefusedError, merged, needs_helm, of_kind, render, scenario
 from support.servers.loopback import Answer, LoopbackServer, Request
 
@@ -287,15 +286,6 @@ def test_value_with_a_secret_is_refused_without_repeating_it(values: dict[str, A
     assert SECRET not in refusal(values)
 
 
-def test_backfill_and_nodes_offer_only_collectors_that_can_run_there() -> None:
-    known = SCHEMA["properties"]
-    found = {
-        key: known[key]["properties"]["collectors"]["items"]["enum"] for key in ("backfill", "daemonSet")
-    }
-    assert found["backfill"] == [name for name in registry.names() if load_collector(name).has_history]
-    assert found["daemonSet"] == [name for name in registry.names() if name != "wandb"]
-
-
 def test_value_of_0_2_0_exists_or_is_refused_with_its_replacement() -> None:
     old = json.loads((ROOT / "tests" / "data" / "chart-0.2.0.json").read_text(encoding="utf-8"))["values"]
     replacements = yaml.safe_load((CHART / "files" / "removed.yaml").read_text(encoding="utf-8"))
@@ -374,8 +364,8 @@ def test_namespace_that_forbids_hostpath_is_refused(tmp_path: Path, level: str, 
         environment = {"HOME": str(tmp_path)}  # where it caches what a server says
         ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     expected = (
-        "- collectors.gpu_memory.volume.hostPath, collectors.data_plane.volume.hostPath: the namespace "
-        "monitoring enforces Pod Security `baseline`"
+        "- daemonSet.hostRoot, collectors.gpu_memory.volume.hostPath, collectors.data_plane.volume.hostPath: "
+        "the namespace monitoring enforces Pod Security `baseline`"
     )
     assert (expected in ran.stderr) is refused
     assert (ran.returncode != 0) is refused, ran.stderr

@@ -64,10 +64,8 @@ def test_chart_computes_the_interval_of_a_schedule_as_cron_does(runs: dict[str, 
         assert interval(schedule) == seconds
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_live_runs_and_a_backfill_have_the_step_of_their_schedule(own: bool) -> None:
-    times = {"schedule": "*/5 * * * *", "timeout": 10}
-    changes = {"collectors": {"wandb": times}} if own else times
+def test_a_collectors_own_schedule_gives_its_runs_and_backfill_their_step() -> None:
+    changes = {"collectors": {"wandb": {"schedule": "*/5 * * * *", "timeout": 10}}}
     documents = render(scenario("default"), {"backfill": {"enabled": True, "since": "7d"}}, changes)
     [cron] = of_kind(documents, "CronJob")
     job = cron["spec"]["jobTemplate"]["spec"]

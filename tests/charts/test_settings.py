@@ -4,11 +4,8 @@ to the code that reads them."""
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 
 import pytest
-import yaml
 
 from common import registry
 from common.collector import load_collector
@@ -18,13 +15,11 @@ from common.config.sources import Configuration
 from support.rendering import (
     CHART,
     Document,
-    container,
     example,
     needs_helm,
     of_kind,
     pod_templates,
     render,
-    scenario,
     variables,
 )
 
@@ -97,18 +92,6 @@ def test_large_numbers_durations_and_lists_are_passed_exactly() -> None:
     assert [found[f"FLEETGAUGE_WANDB_{name}"] for name in names] == expected
 
 
-def test_a_collector_that_the_values_do_not_mention_can_be_enabled(tmp_path: Path) -> None:
-    chart = tmp_path / "fleetgauge"
-    shutil.copytree(CHART, chart)
-    values = yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8"))
-    del values["collectors"]["xenna"]
-    (chart / "values.yaml").write_text(yaml.safe_dump(values))
-    changes = {"collectors": {"xenna": {"enabled": True, "volume": CLAIM}}}
-    documents = render(scenario("default"), changes, chart=chart)
-    [template] = pod_templates(of_kind(documents, "CronJob")).values()
-    assert container(template)["args"][:2] == ["wandb", "xenna"]
-
-
 def test_settings_of_a_run_reach_it() -> None:
     template = pod_of(
         {
@@ -138,20 +121,3 @@ def test_settings_of_a_run_reach_it() -> None:
     known = {*variables_of(CoreSettings).values(), *variables_of(DatadogSettings).values()}
     others = [*pod_templates(example("node-records")).values(), *pod_templates(example("backfill")).values()]
     assert known <= {name for each in (template, *others) for name in variables(each)}
-
-
-def test_only_what_is_referred_to_by_name_comes_from_the_existing_secret() -> None:
-    found = variables(pod_of({}))
-    for name in ("DD_API_KEY", "WANDB_API_KEY"):
-        assert found[name] == {"secretKeyRef": {"name": "keys", "key": name}}
-    assert not {"DD_APP_KEY", "FLEETGAUGE_SECRET_PREFIX"} & set(found)
-    node = pod_of({"daemonSet": {"enabled": True}, "collectors": {"wandb": {"enabled": False}}}, "DaemonSet")
-    assert "WANDB_API_KEY" not in variables(node)
-
-
-@pytest.mark.parametrize("component", ["backfill", "dashboards"])
-def test_no_other_pod_has_the_application_key(component: str) -> None:
-    key = {"secretKeyRef": {"name": "datadog-app-key", "key": "DD_APP_KEY"}}
-    for template in pod_templates(example(component)).values():
-        owner = template["metadata"]["labels"]["app.kubernetes.io/component"] == component
-        assert variables(template).get("DD_APP_KEY") == (key if owner else None)
