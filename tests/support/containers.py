@@ -197,10 +197,6 @@ class Pod:
         said = self._engine.run("podman", "logs", self.container)
         return said.stdout + said.stderr
 
-    def terminate(self) -> None:
-        """Send what the kubelet sends first."""
-        self._engine.run("podman", "kill", "--signal", "TERM", self.container)
-
     def stop(self) -> int:
         """End it as the kubelet does, with SIGKILL when the pod's own grace is over; the exit code."""
         self._engine.run("podman", "stop", "--time", str(self.grace), self.container)
