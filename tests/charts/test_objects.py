@@ -159,7 +159,7 @@ def test_node_records_come_by_csi_or_with_the_host(source: Document | None) -> N
     assert found == ([{"driver": "local.csi.example.com", "readOnly": True}] if source else [])
 
 
-def test_records_on_a_file_system_are_mounted_read_only_and_those_in_s3_not() -> None:
+def test_records_are_mounted_read_only_and_in_s3_need_no_volume() -> None:
     volume = {"csi": {"driver": "efs.csi.aws.com"}}
     stored = {"enabled": True, "settings": {"paths": ["s3://bucket/a/{date}/*.jsonl", "s3://other/b"]}}
     changes = {"collectors": {"gpu_memory": {"enabled": True, "volume": volume}, "xenna": stored}}

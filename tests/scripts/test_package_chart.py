@@ -48,13 +48,6 @@ def test_a_packed_release_names_its_home_and_installs_its_image_by_digest(tmp_pa
     assert {container(one)["image"] for one in templates} == {f"{REPOSITORY}@{DIGEST}"}
 
 
-def test_packed_without_them_it_is_the_chart_of_the_repository(tmp_path: Path) -> None:
-    assert package(tmp_path).returncode == 0
-    [archive] = tmp_path.iterdir()
-    assert member(archive, "values.yaml") == (ROOT / "charts" / "fleetgauge" / "values.yaml").read_text()
-    assert "home" not in yaml.safe_load(member(archive, "Chart.yaml"))
-
-
 def test_what_names_no_home_and_no_image_is_refused(tmp_path: Path) -> None:
     for option, value in (
         ("--image", f"{REPOSITORY}:{__version__}"),
