@@ -24,18 +24,11 @@ from collectors.wandb.settings import WandbSettings
 from collectors.wandb.slices import Failure
 from common.errors import ConfigurationError, SourceError
 from common.logs import remember_secret
-from common.net.http import (
-    MAX_RESPONSE_BYTES,
-    Http,
-    RejectedError,
-    Reply,
-    TimedOutError,
-    TooLargeError,
-    UnavailableError,
-)
+from common.net.http import MAX_RESPONSE_BYTES, Http, RejectedError, Reply, TimedOutError, TooLargeError
 from common.net.retry import Deadline, TransientError
 
-_FAILURES = dict.fromkeys((408, 502, 503), Failure.UNAVAILABLE)
+# By status; None is no response at all.
+_FAILURES = dict.fromkeys((None, 408, 502, 503), Failure.UNAVAILABLE)
 _FAILURES |= {429: Failure.RATE_LIMITED, 504: Failure.HEAVY}
 _RATE_LIMITED = re.compile(r"rate limit", re.IGNORECASE)
 _UNKNOWN_FIELD = re.compile(
@@ -104,11 +97,9 @@ class Api:
         # Both are cured by fewer rows.
         except (TimedOutError, TooLargeError) as error:
             raise FailedRequestError(str(error), Failure.HEAVY) from None
-        except UnavailableError as error:
+        except TransientError as error:
             failure = _FAILURES.get(error.status, Failure.QUICK)
             raise FailedRequestError(str(error), failure, error.wait) from None
-        except TransientError as error:
-            raise FailedRequestError(str(error), Failure.UNAVAILABLE, error.wait) from None
         except RejectedError as error:
             raise _rejection(error) from None
         return self._read(reply)

@@ -135,7 +135,7 @@ class DatadogClient:
         """Send one request with the keys and return its 2xx response.
 
         `body` is sent as JSON; bytes are JSON already, in `encoding`. It is not retried: `retry` is for that.
-        Raises UnavailableError (408, 429, 5xx) and other TransientErrors, RefusedError for any other status,
+        Raises TransientError (408, 429, 5xx, no response), RefusedError for any other status,
         ConfigurationError and DeadlineExceededError.
         """
         headers = {name: key.get_secret_value() for name, key in self._keys.items()}

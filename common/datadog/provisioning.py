@@ -236,7 +236,7 @@ class Provisioner:
                 try:
                     self._request("POST", _path(step.kind), self._stamped(step), "id")
                 except TransientError as error:
-                    sent = getattr(error, "status", None) != 429  # which is not applied
+                    sent = error.status != 429  # which is not applied
                     raise
             elif step.document not in self._listed(step.kind).values():
                 raise DeliveryError(

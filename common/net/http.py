@@ -49,14 +49,6 @@ class RequestCounter(Protocol):
     requests: int
 
 
-class UnavailableError(TransientError):
-    """A status that may change: 408, 429 or any 5xx; `status` is its number."""
-
-    def __init__(self, reply: Reply) -> None:
-        super().__init__(str(reply), requested_wait(reply.headers))
-        self.status = reply.status
-
-
 class TimedOutError(TransientError):
     """A server that accepted the connection and did not respond in time."""
 
@@ -102,9 +94,9 @@ class Reply(NamedTuple):
             return None
 
     def checked(self) -> Reply:
-        """Return the response where its status is 2xx; otherwise raise UnavailableError or RejectedError."""
+        """Return the response where its status is 2xx; otherwise raise TransientError or RejectedError."""
         if self.status in RETRIED_STATUSES:
-            raise UnavailableError(self)
+            raise TransientError(str(self), requested_wait(self.headers), self.status)
         if not 200 <= self.status < 300:
             raise RejectedError(self)
         return self

@@ -17,7 +17,6 @@ import pytest
 
 from common.datadog.provisioning import DASHBOARD, DATE_TOLERANCE, MONITOR, Provisioner, Step
 from common.errors import DeliveryError, RefusedError
-from common.net.http import Reply, UnavailableError
 from common.net.retry import Deadline, TransientError, persist
 from support.servers.documents import Documents
 
@@ -124,7 +123,7 @@ class World:
         if self.kill_at == (self.requests, False) or self.chance(0.01):
             raise Killed
         if self.chance(0.02):
-            raise UnavailableError(Reply("datadog", 429, {}, b""))
+            raise TransientError("busy", status=429)
         if self.chance(0.03):
             raise TransientError("reset before the request arrived")
         self.store.lag = self.random.choice([NO_LAG, 30, 400]) if self.faults else NO_LAG
@@ -136,7 +135,7 @@ class World:
         if self.kill_at == (self.requests, True) or self.chance(0.01):
             raise Killed
         if self.chance(0.05):
-            raise UnavailableError(Reply("datadog", 503, {}, b""))
+            raise TransientError("unavailable", status=503)
         if status >= 400:
             raise RefusedError(f"answered {status}", status=status, problems=("No.",))
         self.dated = float(int(self.now)), self.now

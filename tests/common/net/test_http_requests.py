@@ -16,7 +16,7 @@ import pytest
 from common.collector import Network, Report
 from common.config.settings import CoreSettings
 from common.errors import DeadlineExceededError, FleetgaugeError, SourceError
-from common.net.http import Http, RejectedError, TimedOutError, TooLargeError, UnavailableError
+from common.net.http import Http, RejectedError, TimedOutError, TooLargeError
 from common.net.retry import Deadline, TransientError
 from support.certificates import self_signed, server_context
 from support.servers.faults import Fault
@@ -78,7 +78,7 @@ class TestAnswers:
     @pytest.mark.parametrize("status", [408, 429, 500, 599])
     def test_what_may_pass_is_worth_another_try(self, echo: Echo, status: int) -> None:
         echo.faults.add(Fault(status=status, body="later", headers={"Retry-After": "12"}))
-        with pytest.raises(UnavailableError, match=f"answered {status}: later") as caught:
+        with pytest.raises(TransientError, match=f"answered {status}: later") as caught:
             post(echo)
         assert (caught.value.status, caught.value.wait) == (status, 12)
 
