@@ -29,17 +29,8 @@ from fleetgauge.pages.style import MAX_SERIES, SERIES_DARK, SERIES_LIGHT, SERIES
 
 # More numbers than this at the top are no summary.
 MAX_CARDS = 12
-_RULES = f"""
-{SERIES_RULES}main{{max-width:94rem}}main section{{background:none;border:0;padding:0;margin-top:2rem}}
-.ok{{color:var(--good)}}.partial,.failed{{color:var(--bad)}}.empty,.skipped{{color:var(--odd)}}
-.charts{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,26rem),1fr));gap:.9rem}}
-.metric,.card{{background:var(--card);border:1px solid var(--edge);border-radius:10px}}
-.metric{{padding:.8rem .9rem;min-width:0;break-inside:avoid}}
-.metric h4{{margin:0}}.metric .plot{{height:9.5rem}}
-h3,h4,.unit,.legend span{{overflow-wrap:anywhere;min-width:0}}
-.unit{{color:var(--muted);font-size:.8125rem}}
-"""
-_STYLE = page_style(SERIES_LIGHT, SERIES_DARK, _RULES)
+_RULES = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+_STYLE = page_style(SERIES_LIGHT, SERIES_DARK, SERIES_RULES + _RULES)
 
 
 def write_page(
@@ -100,8 +91,8 @@ def _board(
 ) -> Iterator[str]:
     """Yield a dashboard by its sections; charts that are empty are named, with the reason.
 
-    Empty charts with the same reason share a line: a collector without GPUs has many of them. What the
-    dashboard shows as single numbers is added to `cards`: the sum of a count, the last value of a gauge.
+    What the dashboard shows as single numbers is added to `cards`: the sum of a count, the last value of a
+    gauge.
     """
     shared = shared_labels(found)
     by_metric: dict[str, list[Series]] = {}
@@ -110,24 +101,21 @@ def _board(
     yield f"<h2>{escape(board.title)}</h2>"
     for title, widgets in board.sections.items():
         charts: list[str] = []
-        empty: dict[str, list[str]] = {}
+        absent: list[str] = []
         for widget in widgets:
             grid, lines, total = chart_lines(widget, by_metric, span, MAX_SERIES)
-            if lines:
-                charts.append(_chart(widget, grid, lines, total, shared, span))
-            else:
-                empty.setdefault(_why_empty(widget, live_only), []).append(widget.title)
-            if lines and widget.draw is Draw.VALUE:
+            if not lines:
+                why = f"{widget.title}: {_why_empty(widget, live_only)}."
+                absent.append(f'<p class="absent">{escape(why)}</p>')
+                continue
+            charts.append(_chart(widget, grid, lines, total, shared, span))
+            if widget.draw is Draw.VALUE:
                 known = [value for value in lines[0].values if value is not None]
                 is_count = widget.metrics[0].kind is Kind.COUNT and not widget.share_of
                 number, unit = _value(sum(known) if is_count else known[-1], _unit(widget))
                 detail = " · ".join(filter(None, (unit, board.title)))
                 cards.append((escape(widget.title), escape(number), escape(detail)))
-        absent = "".join(
-            f'<p class="absent">{escape(" · ".join(titles))}: {escape(why)}.</p>'
-            for why, titles in empty.items()
-        )
-        yield f'<h3>{escape(title)}</h3><div class="charts">{"".join(charts)}</div>{absent}'
+        yield f'<h3>{escape(title)}</h3><div class="charts">{"".join(charts)}</div>{"".join(absent)}'
 
 
 def _why_empty(widget: Widget, live_only: frozenset[str]) -> str:
