@@ -19,7 +19,7 @@ sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 import psutil  # noqa: E402
 
 from benchmarks.measure import Claim, judge, python, smallest  # noqa: E402
-from support.node_exporter import BINARY, MISSING, NodeExporter, node_exporter  # noqa: E402
+from benchmarks.node_exporter import BINARY, MISSING, NodeExporter, node_exporter  # noqa: E402
 from support.project import KEY  # noqa: E402
 from support.servers.datadog import Intake  # noqa: E402
 

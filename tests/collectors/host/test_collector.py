@@ -21,17 +21,12 @@ def test_all_points_are_of_the_time_at_which_the_run_began(driver: CompiledDrive
     assert {point.host for point in found} == {None}  # the run adds its node
 
 
-def test_cpu_memory_and_disk_are_those_of_the_operating_system() -> None:
+def test_without_a_mounted_root_this_machine_is_measured() -> None:
     found = collected()
     assert values(found, metrics.CPU_COUNT) == {(): psutil.cpu_count()}
     assert values(found, metrics.MEMORY) == {(): round(psutil.virtual_memory().total / 2**30, 2)}
-    [free] = values(found, metrics.DISK_FREE).items()
-    assert free[0] == ("path:/",)
-    for metric in (metrics.MEMORY_USED, metrics.DISK_USED):
-        [used] = values(found, metric).values()
-        assert 0 < used <= 100
-    available = values(found, metrics.MEMORY_AVAILABLE)[()]
-    assert 0 < available < values(found, metrics.MEMORY)[()]
+    [used] = values(found, metrics.DISK_USED).items()
+    assert used == (("path:/",), pytest.approx(psutil.disk_usage("/").percent, abs=1))
 
 
 def test_the_gpu_type_is_a_tag_of_the_node(driver: CompiledDriver) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-import pynvml  # type: ignore[import-untyped]
 import pytest
 
 from collectors.host import gpus, metrics
@@ -12,81 +12,13 @@ from collectors.host.collector import Node
 from common.metric import Metric
 from support.host_node import CODES, HostRoot, Ticks, by_gpu, collected, context, table, values
 from support.nvml.compiled import CompiledDriver
-from support.nvml.recorded import Driver, binding, recording
+from support.nvml.recorded import DATA, Driver, binding, recording
 
 H100 = "NVIDIA H100 80GB HBM3"
 HEALTHY = ("0", "1", "2", "4", "7")  # neither lost, nor with MIG, nor old
 RESPONDING = ("0", "1", "2", "4", "5", "7")
 LOST = (15, 16)
 TOTAL, INSTANCE = 85520809984 / 2**30, 42412802048 / 2**30
-
-
-@pytest.mark.slow
-def test_every_sample_of_a_gpu_has_the_drivers_value(driver: CompiledDriver) -> None:
-    driver.reasons(0x4 | 0x40)
-    found = collected(context(FLEETGAUGE_HOST_GPU_VIDEO="true"))
-    fifth_gpu: list[tuple[Metric, dict[str, str], float]] = [
-        (metrics.GPU_LOST, {}, 0),
-        (metrics.GPU_UTILIZATION, {}, 94),
-        (metrics.GPU_MEMORY_UTILIZATION, {}, 34),
-        (metrics.GPU_ENCODER, {}, 5),
-        (metrics.GPU_DECODER, {}, 6),
-        (metrics.GPU_MEMORY, {}, round(TOTAL, 3)),
-        (metrics.GPU_MEMORY_USED, {}, 0.75),
-        (metrics.GPU_MEMORY_FREE, {}, round(TOTAL - 1, 3)),
-        (metrics.GPU_MEMORY_RESERVED, {}, 0.25),
-        (metrics.GPU_TEMPERATURE, {}, 44),
-        (metrics.GPU_MEMORY_TEMPERATURE, {}, 64),
-        (metrics.GPU_POWER, {}, 104.5),
-        (metrics.GPU_POWER_LIMIT, {}, 700),
-        (metrics.GPU_SM_CLOCK, {}, 1980),
-        (metrics.GPU_MEMORY_CLOCK, {}, 2619),
-        *(
-            (metrics.GPU_THROTTLED, {"reason": reason}, int(reason in {"power_cap", "hw_thermal"}))
-            for reason in gpus.REASON_BITS
-        ),
-        (metrics.GPU_SLOWED, {}, 1),
-        (metrics.GPU_PCIE_REPLAYS, {}, 4),
-        (metrics.GPU_ECC_ERRORS, {"kind": "corrected"}, 12),
-        (metrics.GPU_ECC_ERRORS, {"kind": "uncorrected"}, 1),
-        (metrics.GPU_ECC_ERRORS_AGGREGATE, {"kind": "corrected"}, 112),
-        (metrics.GPU_ECC_ERRORS_AGGREGATE, {"kind": "uncorrected"}, 101),
-        (metrics.GPU_REMAPPED_ROWS, {"kind": "correctable"}, 2),
-        (metrics.GPU_REMAPPED_ROWS, {"kind": "uncorrectable"}, 3),
-        (metrics.GPU_REMAPPING_PENDING, {}, 0),
-        (metrics.GPU_REMAPPING_FAILED, {}, 0),
-        (metrics.GPU_NVLINKS_ACTIVE, {}, 17),
-        *(
-            (metrics.GPU_NVLINK_ERRORS, {"kind": kind}, 17 * (1 + number))
-            for number, kind in enumerate(("replay", "recovery", "crc_flit", "crc_data"))
-        ),
-    ]
-    expected = {
-        (
-            metric.name,
-            tuple(sorted(["gpu:4", f"gpu_type:{H100}", *(f"{key}:{value}" for key, value in tags.items())])),
-        ): value
-        for metric, tags, value in fifth_gpu
-    }
-    assert {key: value for key, value in table(found).items() if "gpu:4" in key[1]} == expected
-    assert by_gpu(found, metrics.GPU_REMAPPING_PENDING) == {**dict.fromkeys(RESPONDING, 0), "1": 1}
-    assert by_gpu(found, metrics.GPU_REMAPPING_FAILED) == {**dict.fromkeys(RESPONDING, 0), "2": 1}
-
-
-@pytest.mark.slow
-def test_every_declared_metric_is_emitted(driver: CompiledDriver, tmp_path: Path) -> None:
-    root = HostRoot(tmp_path)
-    root.process(7, "0::/system.slice/slurmstepd.scope/job_31/step_0/user/task_0\n")
-    driver.process(7, 2**30)
-    ticks = Ticks(
-        FLEETGAUGE_HOST_ROOT=str(tmp_path),
-        FLEETGAUGE_HOST_GPU_VIDEO="true",
-        FLEETGAUGE_HOST_GPU_PROCESSES="true",
-    )
-    ticks.tick()
-    root.cpu(user=200, idle=1000)
-    driver.report(0, 79)
-    assert {point.metric for point in ticks.tick()} == set(metrics.METRICS)
 
 
 def test_a_lost_gpu_is_counted_and_makes_the_run_partial(driver: CompiledDriver) -> None:
@@ -125,20 +57,6 @@ def test_a_gpu_without_a_handle_is_lost_and_keeps_its_tags(driver: CompiledDrive
     assert values(found, metrics.GPU_COUNT) == {(): 0}
     assert values(found, metrics.GPU_LOST) == dict.fromkeys(before, 1)
     assert ("gpu:4", f"gpu_type:{H100}", "gpu_uuid:GPU-00000004-45b0-95c0") in before
-
-
-def test_mig_gpu_has_memory_by_instance_and_no_utilization(driver: CompiledDriver) -> None:
-    driver.fake_zero()
-    found = collected(context(FLEETGAUGE_HOST_GPU_VIDEO="true"))
-    instances = ("5:3g.40gb:1", "5:3g.40gb:3")
-    assert by_gpu(found, metrics.GPU_MEMORY) == {
-        **dict.fromkeys(HEALTHY, round(TOTAL, 3)),
-        **dict.fromkeys(instances, round(INSTANCE, 3)),
-    }
-    assert by_gpu(found, metrics.GPU_MEMORY_USED) == dict.fromkeys((*HEALTHY, *instances), 0.75)
-    for metric in (metrics.GPU_UTILIZATION, metrics.GPU_MEMORY_UTILIZATION, metrics.GPU_ENCODER):
-        assert set(by_gpu(found, metric)) == set(HEALTHY)
-    assert set(by_gpu(found, metrics.GPU_TEMPERATURE)) == set(RESPONDING)
 
 
 def test_gpu_with_unknown_mig_mode_has_no_utilization(
@@ -206,16 +124,6 @@ def test_a_gpu_at_its_power_cap_is_not_slowed(
     assert by_gpu(found, metrics.GPU_SLOWED)["0"] == slowed
 
 
-def test_the_reasons_are_those_of_the_binding() -> None:
-    prefix, harmless = (
-        "nvmlClocksThrottleReason",
-        {"GpuIdle", "ApplicationsClocksSetting", "UserDefinedClocks"},
-    )
-    known = {name.removeprefix(prefix): bit for name, bit in vars(pynvml).items() if name.startswith(prefix)}
-    others = {"None", "All", "DisplayClockSetting"}
-    assert {known[name] for name in known.keys() - harmless - others} == set(gpus.REASON_BITS.values())
-
-
 def test_a_driver_without_mig_has_utilization(monkeypatch: pytest.MonkeyPatch) -> None:
     tape = recording("mixed")
     tape["functions_not_found"].append("nvmlDeviceGetMigMode")
@@ -238,6 +146,7 @@ BUSY = {
     metrics.GPU_ENCODER,
     metrics.GPU_DECODER,
 }
+OF_INSTANCES = {*MEMORY, metrics.GPU_JOB_MEMORY}
 LINKS = {metrics.GPU_NVLINKS_ACTIVE, metrics.GPU_NVLINK_ERRORS}
 PER_GPU = {metric for metric in metrics.METRICS if "gpu" in metric.tags}
 # What each call costs where it is refused; the tags that it fills in are not compared.
@@ -246,12 +155,12 @@ COST: dict[str, set[Metric]] = {
     "nvmlDeviceGetCount_v2": {*PER_GPU, metrics.GPU_COUNT, metrics.GPU_COUNT_LISTED},
     "nvmlShutdown": set(),
     "nvmlDeviceGetHandleByIndex_v2": {*PER_GPU, metrics.GPU_COUNT},
-    "nvmlDeviceGetName": MEMORY,  # of instances, whose profile it is
+    "nvmlDeviceGetName": OF_INSTANCES,  # of instances, whose profile it is
     "nvmlDeviceGetUUID": set(),
-    "nvmlDeviceGetMigMode": MEMORY | BUSY,
-    "nvmlDeviceGetMaxMigDeviceCount": MEMORY,
-    "nvmlDeviceGetMigDeviceHandleByIndex": MEMORY,
-    "nvmlDeviceGetGpuInstanceId": MEMORY,
+    "nvmlDeviceGetMigMode": OF_INSTANCES | BUSY,
+    "nvmlDeviceGetMaxMigDeviceCount": OF_INSTANCES,
+    "nvmlDeviceGetMigDeviceHandleByIndex": OF_INSTANCES,
+    "nvmlDeviceGetGpuInstanceId": OF_INSTANCES,
     "nvmlDeviceGetUtilizationRates": {metrics.GPU_UTILIZATION, metrics.GPU_MEMORY_UTILIZATION},
     "nvmlDeviceGetEncoderUtilization": {metrics.GPU_ENCODER},
     "nvmlDeviceGetDecoderUtilization": {metrics.GPU_DECODER},
@@ -271,17 +180,53 @@ COST: dict[str, set[Metric]] = {
         metrics.GPU_REMAPPING_PENDING,
         metrics.GPU_REMAPPING_FAILED,
     },
+    "nvmlDeviceGetComputeRunningProcesses_v3": {metrics.GPU_JOB_MEMORY},
     "nvmlDeviceGetNvLinkState": LINKS,
     "nvmlDeviceGetNvLinkErrorCounter": {metrics.GPU_NVLINK_ERRORS},
 }
 # Calls without which MIG instances are unknown, so that memory is that of the physical GPU.
 NO_INSTANCES = {name for name, cost in COST.items() if cost >= MEMORY and "GetHandle" not in name}
-VIDEO = {"FLEETGAUGE_HOST_GPU_VIDEO": "true"}
 NOT_OF_GPUS = {metric.name for metric in metrics.METRICS if not metric.name.startswith("host.gpu")}
 
 
-def test_every_driver_call_is_covered_by_the_failure_test(driver: CompiledDriver) -> None:
-    collected(context(environ=VIDEO))
+@pytest.fixture
+def everything(driver: CompiledDriver, tmp_path: Path) -> dict[str, str]:
+    """Return settings with which every query runs, and a job on the first GPU."""
+    HostRoot(tmp_path).process(7, "0::/system.slice/slurmstepd.scope/job_31/step_0/user/task_0\n")
+    driver.process(7, 2**30)
+    return {
+        "FLEETGAUGE_HOST_ROOT": str(tmp_path),
+        "FLEETGAUGE_HOST_GPU_VIDEO": "true",
+        "FLEETGAUGE_HOST_GPU_PROCESSES": "true",
+    }
+
+
+def test_a_node_with_every_metric_has_the_drivers_values(
+    driver: CompiledDriver, everything: dict[str, str], tmp_path: Path
+) -> None:
+    driver.reasons(0x4 | 0x40)
+    driver.fake_zero()  # the utilisation of a GPU with MIG, which means nothing
+    driver.energy(1_000_000)
+    ticks = Ticks(**everything)
+    ticks.tick()
+    HostRoot(tmp_path).cpu(user=200, idle=1000)
+    driver.energy(1_500_000)
+    driver.report(0, 79)
+    found = ticks.tick()
+    assert {point.metric for point in found} == set(metrics.METRICS)
+    of_this_machine = {metrics.INFO.name, metrics.DISK_FREE.name, metrics.DISK_USED.name}
+    observed = {
+        f"{name} {' '.join(tags)}": value
+        for (name, tags), value in table(found).items()
+        if name not in of_this_machine
+    }
+    assert observed == json.loads((DATA / "node.json").read_text())
+
+
+def test_every_driver_call_is_covered_by_the_failure_test(
+    driver: CompiledDriver, everything: dict[str, str]
+) -> None:
+    collected(context(environ=everything))
     called = {
         name for name in driver.called() if "Event" not in name or "Clocks" in name
     }  # test_xids.py has them
@@ -289,11 +234,13 @@ def test_every_driver_call_is_covered_by_the_failure_test(driver: CompiledDriver
 
 
 @pytest.mark.parametrize("function", COST)
-def test_a_failed_call_leaves_out_its_own_samples_only(driver: CompiledDriver, function: str) -> None:
-    expected = table(collected(context(environ=VIDEO)), without="gpu_type")
+def test_a_failed_call_leaves_out_its_own_samples_only(
+    driver: CompiledDriver, everything: dict[str, str], function: str
+) -> None:
+    expected = table(collected(context(environ=everything)), without="gpu_type")
     for code in CODES:
         driver.refuse(function, code)
-        given = context(environ=VIDEO)
+        given = context(environ=everything)
         found = collected(given)
         observed = {
             key: value for key, value in table(found, without="gpu_type").items() if key[0] not in NOT_OF_GPUS

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pynvml  # type: ignore[import-untyped]
 import pytest
 
 from collectors.host import metrics
 from collectors.host.jobs import is_host_proc, parse_job
-from support.host_node import CODES, HostRoot, collected, context, values
+from support.host_node import HostRoot, collected, context, values
 from support.nvml.compiled import CompiledDriver
 
 UID = "0f3c5a2e-6d1b-4c8e-9f5a-1b2c3d4e5f60"
@@ -69,23 +68,6 @@ def test_a_job_with_a_process_of_unknown_memory_is_unknown(driver: CompiledDrive
 def test_processes_are_not_queried_by_default(driver: CompiledDriver) -> None:
     collected()
     assert "nvmlDeviceGetComputeRunningProcesses_v3" not in driver.called()
-
-
-@pytest.mark.parametrize("code", CODES)
-def test_processes_that_cannot_be_queried_lose_only_job_memory(
-    driver: CompiledDriver, tmp_path: Path, code: int
-) -> None:
-    HostRoot(tmp_path)
-    driver.process(11, 2**30)
-    driver.refuse("nvmlDeviceGetComputeRunningProcesses_v3", code)
-    given = context(environ={"FLEETGAUGE_HOST_ROOT": str(tmp_path), BY_JOB: "true"})
-    found = collected(given)
-    assert values(found, metrics.GPU_JOB_MEMORY) == {}
-    assert "GPU 3: GPU is lost" in given.report.lost
-    gpus_are_lost = code in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
-    assert len(given.report.lost) == (
-        7 if gpus_are_lost else 1
-    )  # of the GPU with MIG, the instances are queried
 
 
 def test_pids_of_another_namespace_are_ignored_and_reported(driver: CompiledDriver, tmp_path: Path) -> None:

@@ -18,11 +18,6 @@ def test_a_mounted_root_is_the_host_that_is_measured(tmp_path: Path) -> None:
     HostRoot(tmp_path)
     (tmp_path / "data").mkdir()
     found = collected(context(FLEETGAUGE_HOST_ROOT=str(tmp_path), FLEETGAUGE_HOST_PATHS="/,/data"))
-    assert values(found, metrics.CPU_COUNT) == {(): 4}
-    assert values(found, metrics.LOAD_1M) == {(): 3.25}
-    assert values(found, metrics.MEMORY) == {(): 64}
-    assert values(found, metrics.MEMORY_AVAILABLE) == {(): 16}
-    assert values(found, metrics.MEMORY_USED) == {(): 75}
     assert list(values(found, metrics.DISK_USED)) == [("path:/",), ("path:/data",)]
     assert values(found, metrics.INFO) == {
         (f"arch:{platform.machine()}", f"kernel:{platform.release()}", "os:Ubuntu 24.04.1 LTS"): 1

@@ -64,27 +64,6 @@ def test_an_incomplete_second_is_sent_at_the_next_tick(driver: CompiledDriver) -
     assert xids(ticks.tick()) == [(("gpu:0", H100, "xid:31"), 120, 2)]
 
 
-def test_counts_are_sent_again_for_their_own_seconds(driver: CompiledDriver) -> None:
-    ticks = Ticks()
-    driver.energy(1_000_000)
-    ticks.tick()
-    driver.report(0, 31)
-    driver.energy(1_500_000)
-    first = ticks.tick()
-    driver.energy(1_700_000)
-    second = ticks.tick()
-
-    def counts(found: list[Point]) -> list[tuple[str, float, float]]:
-        return sorted(
-            (point.metric.name, point.timestamp - NOW, point.value)
-            for point in found
-            if point.metric in {metrics.GPU_ENERGY, metrics.GPU_XID_ERRORS} and point.tags[0] == "gpu:0"
-        )
-
-    assert counts(first) == [("host.gpu.energy_joules", 120, 500), ("host.gpu.xid_errors", 60, 1)]
-    assert counts(second) == sorted([*counts(first), ("host.gpu.energy_joules", 180, 200)])
-
-
 def test_counts_too_old_for_the_intake_are_dropped(driver: CompiledDriver) -> None:
     ticks = Ticks()
     ticks.tick()

@@ -23,16 +23,6 @@ def show_nothing(output: str) -> None:
     assert [half for half in HALVES if half in output] == []
 
 
-@pytest.mark.parametrize("options", [("--push",), ("--check",), ("--push", "--json", "--verbose")])
-def test_key_with_a_line_break_is_refused_before_a_request(
-    toy: Project, intake: Intake, options: tuple[str, ...]
-) -> None:
-    ran = toy.run("toy", *options, DD_API_KEY="\n".join(HALVES))
-    assert (ran.returncode, "DD_API_KEY: it holds a space, a line break or" in ran.stdout) == (2, True)
-    assert (intake.requests, "Traceback" in ran.stderr) == ([], False)
-    show_nothing(ran.stdout + ran.stderr)
-
-
 @pytest.mark.slow
 def test_unexpected_error_while_reporting_shows_no_key(toy: Project, intake: Intake) -> None:
     """The data is accepted, and then the self-metrics meet a defect of ours."""

@@ -8,12 +8,12 @@ import pytest
 from pydantic import SecretStr
 
 from common.config import aws as clients
-from common.config.settings import DatadogSettings, in_force
+from common.config.settings import DatadogSettings
 from common.config.sources import Configuration
 from common.errors import ConfigurationError, SourceError
 from support.servers.aws import Aws, secrets_fault
 from support.servers.faults import Fault
-from support.standins import APP_KEY, KEY, everything
+from support.standins import KEY, everything
 from support.toy_settings import CANARY, ToySettings
 
 SECRET = "dev/datadog"
@@ -45,15 +45,6 @@ def revealed(secret: SecretStr | None) -> str | None:
 
 
 class TestReading:
-    def test_key_in_the_environment_overrides_that_key_only(self, aws: Aws, read: Read) -> None:
-        aws.put_secret(SECRET, {"DD_API_KEY": CANARY, "DD_APP_KEY": f"{APP_KEY}\n", "DD_SITE": "from.secret"})
-        settings = read(DD_API_KEY=KEY)
-        assert (revealed(settings.api_key), revealed(settings.app_key)) == (KEY, APP_KEY)
-        assert settings.site == "from.secret"
-        origins = {row["setting"]: row["from"] for row in in_force(settings)}
-        assert origins["DD_API_KEY"] == "the environment"
-        assert origins["DD_SITE"] == "the AWS secret dev/datadog"
-
     def test_numbers_are_text_and_null_is_unset(self, aws: Aws, read: Read) -> None:
         aws.put_secret(SECRET, {"DD_API_KEY": 12345, "DD_APP_KEY": " ", "DD_SITE": None})
         settings = read()

@@ -239,10 +239,6 @@ class TestFile:
             path.write_bytes(content)
         assert re.match(message.format(path), refused(path))
 
-    def test_file_of_the_largest_size_is_read(self, path: Path) -> None:
-        path.write_text("#" * 262_144)
-        assert toy(path).pages == 10
-
     def test_example_has_every_setting_with_its_default(self, path: Path) -> None:
         example = ROOT / "docs" / "fleetgauge.example.toml"
         assert Configuration({}, str(example)).core.model_dump() == CoreSettings().model_dump()

@@ -7,7 +7,6 @@ import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from urllib3 import ProxyManager
@@ -20,7 +19,6 @@ from common.logs import redact
 from common.metric import gauge
 from common.net.http import Http, pool_for
 from common.net.retry import Deadline
-from support.certificates import self_signed, server_context
 from support.sinks import send
 from support.standins import KEY, NOW, Time, core_settings, datadog_settings, everything
 
@@ -128,38 +126,19 @@ class TestOnTheWire:
         assert str(caught.value) == refusal("403 Forbidden")
         assert (len(proxy.heads), time.naps) == (1, [])
 
-    @pytest.mark.parametrize("status", ["429 Too Many Requests", "502 Bad Gateway"])
+    @pytest.mark.parametrize(
+        "answer",
+        [answering("429 Too Many Requests"), answering("502 Bad Gateway"), connect_and_hang_up],
+        ids=["429", "502", "TLS breaks off"],
+    )
     def test_a_proxy_that_cannot_connect_now_is_asked_again(
-        self, proxies: Proxies, time: Time, status: str
+        self, proxies: Proxies, time: Time, answer: Callable[[socket.socket], object]
     ) -> None:
-        proxy = proxies(answering(status))
-        with pytest.raises(DeliveryError, match=rf"{status}.*\(tried 12 times\)$"):
-            send(sink_through(f"http://{proxy.address}", time, seconds=1000), [LOAD(1, NOW)])
-        assert len(proxy.heads) == 12
-
-    def test_tls_that_breaks_off_is_tried_again(self, proxies: Proxies, time: Time) -> None:
-        proxy = proxies(connect_and_hang_up)
+        proxy = proxies(answer)
         with pytest.raises(DeliveryError, match=r"\(tried 12 times\)$") as caught:
             send(sink_through(f"http://{proxy.address}", time, seconds=1000), [LOAD(1, NOW)])
         assert not isinstance(caught.value, RefusedError)
         assert len(proxy.heads) == 12
-
-    def test_a_certificate_nobody_vouches_for_is_refused_at_once(
-        self, proxies: Proxies, time: Time, tmp_path: Path
-    ) -> None:
-        context = server_context(self_signed(tmp_path, "api.datadoghq.invalid"))
-
-        def impersonate(connection: socket.socket) -> None:
-            connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            context.wrap_socket(connection, server_side=True).close()
-
-        proxy = proxies(impersonate)
-        with pytest.raises(
-            RefusedError,
-            match=r"^cannot reach api.datadoghq.invalid \(TLS: self.signed certificate\); check DD_SITE$",
-        ):
-            send(sink_through(f"http://{proxy.address}", time), [LOAD(1, NOW)])
-        assert (len(proxy.heads), time.naps) == (1, [])
 
 
 @pytest.mark.parametrize(

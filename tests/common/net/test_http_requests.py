@@ -129,12 +129,6 @@ class TestRetriedRequest:
             connected().request("GET", echo.url, Deadline(20, time, time.sleep), {})
         assert sum(time.naps) < 20
 
-    def test_final_status_is_not_retried(self, echo: Echo, time: Time) -> None:
-        echo.faults.add(Fault(status=403, body="no"))
-        with pytest.raises(RejectedError, match="answered 403: no"):
-            connected().request("POST", echo.url, Deadline(1000, time, time.sleep), {}, b"")
-        assert (len(echo.requests), time.naps) == (1, [])
-
 
 class TestBounds:
     def test_a_server_that_hangs_costs_no_more_than_the_deadline(self, echo: Echo) -> None:

@@ -87,14 +87,6 @@ def test_a_line_is_drawn_to_scale_in_time_and_value(show: Show, browser: Browser
     assert browser.texts(".axis-y span") == ["0", "5", "10", "15", "20"]
 
 
-def test_a_gap_in_the_data_is_a_gap_in_the_line(show: Show, browser: Browser) -> None:
-    show([ACTIVE(5, at) for place, at in enumerate(HOURS.ticks) if place not in {4, 10, 12}])
-    pieces = drawing(browser)
-    assert [len(piece) for piece in pieces] == [4, 5, 1, 11]
-    assert browser.every(".plot .dots", "e.getAttribute('d')") == [f"M{pieces[2][0]}"]
-    assert browser.every(".plot .dots", "getComputedStyle(e).strokeWidth") == ["5px"]
-
-
 def test_records_closer_than_the_step_are_drawn_as_closely(show: Show, browser: Browser) -> None:
     show([MEMORY(2**30 + at, END - 3590 + 10 * at, rank="0") for at in range(120)])
     [places] = drawing(browser)

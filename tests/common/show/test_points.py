@@ -10,7 +10,7 @@ from common.datadog.series import SeriesTable
 from common.errors import ConfigurationError
 from common.metric import Metric, Series, count, gauge
 from common.show import points as points_module
-from common.show.points import Points, labels
+from common.show.points import Points
 from support.sinks import send
 from support.standins import NOW
 
@@ -63,18 +63,6 @@ def test_what_a_push_would_send_is_kept_and_the_rest_counted(
         table.examples,
         table.beyond_cap,
     )
-
-
-def test_points_of_a_series_are_in_order_and_its_labels_name_the_host() -> None:
-    points = open_points()
-    send(points, [LOAD(0.5, NOW, project="Ants"), DONE(2, NOW), LOAD(1, NOW - 1, project="Ants")])
-    send(points, [LOAD(3, NOW - 60, on_host="node-1")])
-    assert found(points) == {
-        (LOAD, ("project:ants",), None): [(NOW - 1, 1), (NOW, 0.5)],
-        (DONE, (), None): [(NOW, 2)],
-        (LOAD, (), "node-1"): [(NOW - 60, 3)],
-    }
-    assert [*map(labels, points)] == [("project:ants",), (), ("host:node-1",)]
 
 
 def test_more_points_than_the_limit_are_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

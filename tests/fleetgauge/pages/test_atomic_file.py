@@ -50,8 +50,3 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert os.read(reader, 10) == b"row"
     os.close(reader)
     assert pipe.is_fifo()
-
-
-def test_a_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(IsADirectoryError), atomic_file(tmp_path):
-        pass
