@@ -7,6 +7,9 @@ there is no node_exporter only the memory is judged, and the cost of a tick prin
 
 from __future__ import annotations
 
+import re
+import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,11 +20,15 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 import psutil  # noqa: E402
+import urllib3  # noqa: E402
 
 from benchmarks.measure import Claim, judge, python, smallest  # noqa: E402
-from benchmarks.node_exporter import BINARY, MISSING, NodeExporter, node_exporter  # noqa: E402
 from support.project import KEY  # noqa: E402
 from support.servers.datadog import Intake  # noqa: E402
+
+BINARY = shutil.which("prometheus-node-exporter") or shutil.which("node_exporter")
+MISSING = "neither prometheus-node-exporter nor node_exporter is installed"
+_LINE = re.compile(r"^(\w+)(\{.*\})? (\S+)$", re.MULTILINE)
 
 # A child, with nothing between two ticks: runs as many as a line on its input says.
 CHILD = """
@@ -83,6 +90,42 @@ def staying() -> Iterator[Staying]:
             yield Staying(process)
         finally:
             process.communicate()
+
+
+class NodeExporter:
+    """One that runs and can be scraped."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
+        self.process = process
+        self._url = f"http://127.0.0.1:{port}/metrics"
+
+    def scrape(self) -> dict[tuple[str, str], float]:
+        """Every value, by metric and labels as they are written."""
+        text = urllib3.request("GET", self._url, timeout=10).data.decode()
+        return {(name, labels or ""): float(value) for name, labels, value in _LINE.findall(text)}
+
+
+@contextmanager
+def node_exporter() -> Iterator[NodeExporter]:
+    """Started on a port of loopback that is free, with what it measures by default; ended again."""
+    if BINARY is None:
+        raise FileNotFoundError(MISSING)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = [f"--web.listen-address=127.0.0.1:{port}", "--collector.filesystem.fs-types-exclude=^$"]
+    process = subprocess.Popen([BINARY, *options], stderr=subprocess.PIPE)
+    try:
+        if process.stderr is None:
+            raise RuntimeError("node_exporter has no pipe")
+        for line in process.stderr:  # it says where it listens once it does
+            if b"istening on" in line or b"TLS is disabled" in line:
+                break
+        else:
+            raise RuntimeError("node_exporter ended at once")
+        yield NodeExporter(process, port)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def costs(host: Staying, exporter: NodeExporter | None, rounds: int, each: int) -> tuple[float, float]:

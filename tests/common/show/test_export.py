@@ -135,7 +135,7 @@ def test_files_hold_any_text_and_number_a_sample_per_line(
 
 def test_csv_has_a_row_with_everything_about_each_sample(tmp_path: Path) -> None:
     write_csv(tmp_path / "week.csv", OUTCOMES, POINTS)
-    assert (tmp_path / "week.csv").read_text().splitlines() == [
+    assert (tmp_path / "week.csv").read_bytes().decode().split("\n")[:-1] == [
         "time,timestamp,metric,type,unit,host,tags,value",
         "2026-11-07T00:00:00Z,1794009600,wandb.runs.active,gauge,run,,entity:acme project:ants,3",
         "2026-11-07T00:15:00Z,1794010500,wandb.runs.active,gauge,run,,entity:acme project:ants,4.5",
