@@ -104,11 +104,8 @@ class TestCredentials:
             f"http://user:{CANARY}/x@proxy:3128",
             f"http://user:[{CANARY}@proxy:3128",
             f"http://user:{CANARY}℀@proxy:3128",
-            f"http://user:{CANARY}@proxy:99999",
             f"http://user:{CANARY}\n@proxy:3128",
-            f"http://user:{CANARY}é@proxy:3128",
             f"user:{CANARY}@proxy",
-            "proxy:3128",
             "socks5://proxy",
         ],
     )
