@@ -190,33 +190,31 @@ def _print_series(output: Output, every: Sequence[Series]) -> None:
     In a pipe each row is complete, for programs such as grep and awk: exact values, no folding, all tags. On
     a terminal values are rounded, and what several series share is printed once above them.
     """
-    is_plain, is_single = output.console is None, all(len(series.values) == 1 for series in every)
-    shared = () if is_plain else shared_labels(every)
-    if shared:
+    has_several = any(len(series.values) > 1 for series in every)
+    heads = ["last", "points"] if has_several else ["value"]
+    if output.console is None:
+        rows = [["metric", *heads, "unit", "tags"]]
+        for series in every:
+            numbers = [exact(series.values[-1]), str(len(series.values))][: len(heads)]
+            # A unit without spaces, so that a program finds the tags by counting columns.
+            unit = series.metric.unit.replace(" ", "_") or "-"
+            rows.append([series.metric.name, *numbers, unit, visible(" ".join(labels(series)))])
+        output.table(rows, range(1, 1 + len(heads)), indent=2)
+        return
+    if shared := shared_labels(every):
         output.line(f"all series: {visible(' '.join(shared))}", indent=2)
-    heads = [
-        "value" if is_single else "last",
-        *([] if is_plain else [""]),
-        *([] if is_single else ["points"]),
-    ]
-    rows: list[Sequence[str]] = [["metric", *heads, "unit", *(["tags"] if is_plain else [])]]
+    heads.insert(1, "")
+    rows = [["metric", *heads, "unit"]]
     for metric, found in groupby(every, lambda series: series.metric):
         some = [*found]
-        is_group = not is_plain and len(some) > 1
-        if is_group:
-            rows.append([metric.name, *([""] * (len(rows[0]) - 1))])
+        if len(some) > 1:
+            rows.append([metric.name, *([""] * (1 + len(heads)))])
         for series in some:
             value, unit = series.values[-1], metric.unit
-            cells = [exact(value)] if is_plain else [rounded(value), for_people(value, unit)]
-            cells += [] if is_single else [str(len(series.values))]
+            numbers = [rounded(value), for_people(value, unit), str(len(series.values))][: len(heads)]
             label = visible(" ".join(label for label in labels(series) if label not in shared))
-            if is_plain:
-                # A unit without spaces, so that a program finds the tags by counting columns.
-                rows.append([metric.name, *cells, unit.replace(" ", "_") or "-", label])
-            elif is_group:
-                rows.append([f"  {label or '(no other tags)'}", *cells, unit])
-            else:
-                rows.append([f"{metric.name}  {label}".rstrip(), *cells, unit])
+            name = f"  {label or '(no other tags)'}" if len(some) > 1 else f"{metric.name}  {label}".rstrip()
+            rows.append([name, *numbers, unit])
     output.table(rows, range(1, 1 + len(heads)), indent=2)
 
 
