@@ -122,16 +122,29 @@ def persist(attempt: Callable[[], T], deadline: Deadline) -> T:
     The last TransientError is raised again with the number of attempts; any other error at once. There is no
     retry whose delay would end after the deadline: its result would be too late.
     """
-    tries = 0
-    while True:
-        tries += 1
-        try:
-            return attempt()
-        except TransientError as error:
-            # A server sends the same delay to a fleet, whose requests would return at the same instant.
-            wait = backoff(tries) if error.wait is None else error.wait + random.uniform(0, 0.5)  # noqa: S311
-            if tries >= MAX_ATTEMPTS or wait >= deadline.remaining():
-                text = f"{error} (tried {tries} time{'s' if tries > 1 else ''})"
-                raise TransientError(text, error.wait, error.status) from error
-            log.debug("%s; the next attempt is in %.1f s", error, wait)
-        deadline.sleep(wait)
+    from tenacity import RetryCallState, Retrying, before_sleep_log, retry_if_exception_type
+
+    def wait(state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        if not isinstance(error, TransientError) or error.wait is None:
+            return backoff(state.attempt_number)
+        # A server sends the same delay to a fleet, whose requests would return at the same instant.
+        return error.wait + random.uniform(0, 0.5)  # noqa: S311
+
+    def stop(state: RetryCallState) -> bool:
+        return state.attempt_number >= MAX_ATTEMPTS or state.upcoming_sleep >= deadline.remaining()
+
+    retrying = Retrying(
+        retry=retry_if_exception_type(TransientError),
+        wait=wait,
+        stop=stop,
+        sleep=deadline.sleep,
+        before_sleep=before_sleep_log(log, logging.DEBUG),
+        reraise=True,
+    )
+    try:
+        return retrying(attempt)
+    except TransientError as error:
+        tries = int(retrying.statistics["attempt_number"])
+        text = f"{error} (tried {tries} time{'s' if tries > 1 else ''})"
+        raise TransientError(text, error.wait, error.status) from error
