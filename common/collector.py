@@ -7,91 +7,26 @@ it, `common/registry.py` finds it, `docs/adding-a-collector.md` shows how one is
 from __future__ import annotations
 
 import importlib
-import logging
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from common import window
-from common.config import aws
 from common.config.settings import CollectorSettings, CoreSettings
 from common.errors import FleetgaugeError
 from common.metric import Metric, Series
 from common.net.http import Http
 from common.net.retry import Deadline
+from common.outcome import Report
 from common.shards import ALONE, Shard
 from common.window import Window
 
 S = TypeVar("S", bound=CollectorSettings)
-
-log = logging.getLogger(__name__)
-
-
-@dataclass
-class Report:
-    """What a run reports besides its series: drops and losses by reason, requests, findings, tables.
-
-    Collectors and the run add to it; `common/run/run.py` makes the outcome of it.
-    """
-
-    dropped: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)  # by reason, the first that was dropped
-    lost: list[str] = field(default_factory=list)
-    lost_by_reason: Counter[str] = field(default_factory=Counter)
-    requests: int = 0
-    samples: int = 0  # points that the collector yielded
-    gap: int | None = None  # seconds before this run that were missed and are too old; None where unknown
-    findings: list[str] = field(default_factory=list)  # lines for a person
-    tables: dict[str, list[dict[str, object]]] = field(default_factory=dict)
-    progress: Callable[[str, int, int | None], None] = lambda doing, done, total: None  # noqa: ARG005
-
-    def drop(self, reason: str, count: int = 1, example: str = "") -> None:
-        """Count records or points that cannot be used; this never changes the outcome's status.
-
-        `reason` is a tag of `collector.points_dropped`. The first example of a reason is shown to a person.
-        """
-        self.dropped[reason] += count
-        if example:
-            self.examples.setdefault(reason, example)
-
-    def lose(self, unit: str, why: Exception | str, reason: str = "unreadable") -> None:
-        """Give up one unit (a project, a page, a file) and continue; the outcome becomes partial.
-
-        `unit` names it for a person. `reason` is a tag of `collector.units_lost`, so that it must have few
-        values.
-        """
-        # Any other exception is a defect of ours: the log has its traceback, and the other units are still
-        # read.
-        if isinstance(why, Exception) and not isinstance(why, FleetgaugeError | OSError):
-            log.error("lost %s: unexpected error", unit, exc_info=why)
-            why = f"unexpected error: {type(why).__name__}: {why}"
-        else:
-            log.warning("lost %s: %s", unit, why)
-        self.lost.append(f"{unit}: {why}")
-        self.lost_by_reason[reason] += 1
+Progress = Callable[[str, int, int | None], None]  # what is done, how much of it, of how much
 
 
-@dataclass(frozen=True)
-class Network:
-    """How a collector reaches services: through the configured proxy, to the configured AWS endpoint.
-
-    Requests through `http` are counted in the report.
-    """
-
-    core: CoreSettings = field(default_factory=CoreSettings)  # by default no proxy, and what AWS defaults to
-    report: Report = field(default_factory=Report)  # where requests are counted
-
-    def http(self, url: str, setting: str, connections: int = 1) -> Http:
-        """Return connections to one service; `setting` is the variable with its address, for messages.
-
-        `connections` is the number of threads that use it at once.
-        """
-        return Http(url, self.core, self.report, setting=setting, connections=connections)
-
-    def aws(self, service: str, purpose: str) -> Any:  # Any: each service has a type of its own
-        """Return a client of an AWS service; raises ConfigurationError, which names the purpose."""
-        return aws.client(service, self.core, purpose)
+def ignore_progress(doing: str, done: int, total: int | None) -> None:
+    """Show nothing: there is no person."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +34,7 @@ class Context(Generic[S]):
     """What a run gives its collector.
 
     A collector reads neither the clock nor the environment: all that it depends on is here. It may change
-    `memory` and `report`.
+    `memory` and `report`. `progress` shows a person what is done, how much of it and of how much.
     """
 
     settings: S
@@ -108,9 +43,18 @@ class Context(Generic[S]):
     deadline: Deadline
     memory: dict[str, object] = field(default_factory=dict)  # what the next run sees again, where one can
     report: Report = field(default_factory=Report)
-    network: Network = field(default_factory=Network)
+    progress: Progress = ignore_progress
+    core: CoreSettings = field(default_factory=CoreSettings)  # such as the proxy and AWS; by default neither
     shard: Shard = ALONE
     stays: bool = False  # whether this process answers for further ticks
+
+    def http(self, url: str, setting: str, connections: int = 1) -> Http:
+        """Return connections to one service; `setting` is the variable with its address, for messages.
+
+        They go through the configured proxy, and requests are counted in the report. `connections` is the
+        number of threads that use it at once.
+        """
+        return Http(url, self.core, self.report, setting=setting, connections=connections)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,20 @@
-"""The outcome of one run of one collector, and its JSON, which a child writes for its parent.
+"""What one run of one collector reports, how it ended, and the JSON that a child writes for its parent.
 
-Standard library only, because the parent is. `common/run/run.py` makes it; `common/cli/` and `common/show/`
-read it.
+Standard library only, because the parent is. Collectors and runs add to the report, `common/run/run.py` makes
+the outcome; `common/cli/` and `common/show/` read it.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from common.errors import FleetgaugeError
+
+log = logging.getLogger(__name__)
 
 
 class Status(StrEnum):
@@ -32,20 +38,50 @@ class ErrorSummary:
     details: list[str] = field(default_factory=list)  # what it is about, each on a line of its own
 
 
-@dataclass(frozen=True)
-class RunCounts:
-    """What a run counted, as its self-metrics have it (`common/run/health.py`)."""
+@dataclass
+class Report:
+    """What a run counted and found besides its series; its self-metrics are made of it."""
 
     samples: int = 0  # points that the collector yielded
     points_sent: int = 0
     requests: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)  # by reason
-    units_lost: dict[str, int] = field(default_factory=dict)  # by reason
+    dropped: Counter[str] = field(default_factory=Counter)  # by reason
+    examples: dict[str, str] = field(default_factory=dict)  # by reason, the first that was dropped
+    lost: list[str] = field(default_factory=list)
+    lost_by_reason: Counter[str] = field(default_factory=Counter)
+    gap: int | None = None  # seconds before this run that were missed and are too old; None where unknown
+    findings: list[str] = field(default_factory=list)  # lines for a person
+    tables: dict[str, list[dict[str, object]]] = field(default_factory=dict)  # for a person, by name
+
+    def drop(self, reason: str, count: int = 1, example: str = "") -> None:
+        """Count records or points that cannot be used; this never changes the outcome's status.
+
+        `reason` is a tag of `collector.points_dropped`. The first example of a reason is shown to a person.
+        """
+        self.dropped[reason] += count
+        if example:
+            self.examples.setdefault(reason, example)
+
+    def lose(self, unit: str, why: Exception | str, reason: str = "unreadable") -> None:
+        """Give up one unit (a project, a page, a file) and continue; the outcome becomes partial.
+
+        `unit` names it for a person. `reason` is a tag of `collector.units_lost`, so that it must have few
+        values.
+        """
+        # Any other exception is a defect of ours: the log has its traceback, and the other units are still
+        # read.
+        if isinstance(why, Exception) and not isinstance(why, FleetgaugeError | OSError):
+            log.error("lost %s: unexpected error", unit, exc_info=why)
+            why = f"unexpected error: {type(why).__name__}: {why}"
+        else:
+            log.warning("lost %s: %s", unit, why)
+        self.lost.append(f"{unit}: {why}")
+        self.lost_by_reason[reason] += 1
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one run of one collector ended, what it counted and what it lost.
+    """How one run of one collector ended, and its report.
 
     All texts in it are redacted: it is printed, and passes from a child to its parent.
     """
@@ -53,17 +89,13 @@ class Outcome:
     collector: str
     status: Status
     seconds: float = 0.0
-    counts: RunCounts = RunCounts()
-    examples: dict[str, str] = field(default_factory=dict)  # by reason, the first that was dropped
-    lost: list[str] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
+    report: Report = field(default_factory=Report)
     error: ErrorSummary | None = None
     as_of: int | None = None  # of a dry run: the newest instant it answers for
-    tables: dict[str, list[dict[str, object]]] = field(default_factory=dict)  # of a dry run, by name
 
     def encode(self) -> bytes:
         """Return it as one line of JSON, with its line break; no text in JSON contains another one."""
-        return json.dumps(asdict(self)).encode() + b"\n"
+        return json.dumps(self, default=vars).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> Outcome:
@@ -71,7 +103,7 @@ class Outcome:
         try:
             fields = json.loads(line)
             error, status = fields.pop("error"), Status(fields.pop("status"))
-            counts = RunCounts(**fields.pop("counts"))
-            return cls(status=status, counts=counts, error=ErrorSummary(**error) if error else None, **fields)
+            report = Report(**fields.pop("report"))
+            return cls(status=status, report=report, error=ErrorSummary(**error) if error else None, **fields)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise ValueError("no outcome") from None

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from collectors.gpu_memory.metrics import INTERRUPTED, OOM_DUMPS
-from common.collector import Report
 from common.metric import Metric
+from common.outcome import Report
 from common.records.files import Files, reason, shown
 from fleetgauge.gpu_memory import ManifestError
 from fleetgauge.gpu_memory.oom import dump_created_at

@@ -289,7 +289,7 @@ class Projects:
             if project.name != "*":
                 chosen[project] = None
                 continue
-            context.report.progress("listing projects", 0, None)
+            context.progress("listing projects", 0, None)
             try:
                 # Twice: a listing is read in pages, and may miss a project that exists.
                 found = self._list(project.entity) | self._list(project.entity)

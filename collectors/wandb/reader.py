@@ -112,7 +112,7 @@ class Reader:
         )
         # The server's limits hold for all shards.
         self.connections = max(1, settings.connections // context.shard.count)
-        self.http = context.network.http(settings.base_url, "WANDB_BASE_URL", self.connections)
+        self.http = context.http(settings.base_url, "WANDB_BASE_URL", self.connections)
         self.api = Api(settings, self.http)
 
     def select(self, filters: Filter) -> Projects:
@@ -338,7 +338,7 @@ class _Pass:
         if left is not None and left <= len(self._under_way) and reset is not None:
             self._opens = max(self._opens, now + reset)
             self._obstacle = SourceError(f"the rate limit of W&B takes no request for {reset:g} s")
-        self._report.progress(f"listing the runs of {listing.project}", len(slices.rows), slices.total)
+        reader.context.progress(f"listing the runs of {listing.project}", len(slices.rows), slices.total)
         return True
 
     def _note_failure(

@@ -1,7 +1,7 @@
 """AWS clients with short timeouts and three attempts, so that a slow service cannot use up a deadline.
 
 botocore's own timeouts are 60 seconds each. `sources.py` reads secrets through these clients,
-`common/run/state.py` the state, and collectors records, by `Network.aws`.
+`common/run/state.py` the state, and `common/records/files.py` records.
 """
 
 from __future__ import annotations

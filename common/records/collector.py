@@ -194,7 +194,7 @@ def _list(kind: RecordKind[S, B], context: Context[S]) -> _Listing:
         days = (0, 0)
     listing = context.memory.get("records")
     if not isinstance(listing, _Listing) or listing.days != days:
-        files = Files(context.network, *days, settings.max_objects)
+        files = Files(context.core, *days, settings.max_objects)
         found = files.find(settings.paths, kind.files)
         listing = _Listing(days, files, found, None if window.is_live else BackfillReader())
     if not window.is_live:

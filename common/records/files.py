@@ -23,7 +23,8 @@ from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from common.collector import Network
+from common.config import aws
+from common.config.settings import CoreSettings
 from common.text import visible
 
 if TYPE_CHECKING:
@@ -195,14 +196,14 @@ class Disk:
 class Buckets:
     """The buckets that one account can read, with objects by paths of the form s3://bucket/key."""
 
-    def __init__(self, network: Network, max_objects: int) -> None:
-        self._network = network
+    def __init__(self, core: CoreSettings, max_objects: int) -> None:
+        self._core = core
         self._max_objects = max_objects
         self._listed: dict[tuple[str, int], list[File]] = {}  # by prefix and limit
 
     @cached_property
     def _client(self) -> S3Client:
-        client: S3Client = self._network.aws("s3", "reading records in S3")
+        client: S3Client = aws.client("s3", self._core, "reading records in S3")
         return client
 
     def exists(self, path: str) -> bool:
@@ -308,9 +309,9 @@ class Found(NamedTuple):
 class Files:
     """The files of a run. `{date}` in a pattern is each UTC day from `since` to `until`, both included."""
 
-    def __init__(self, network: Network, since: float, until: float, max_objects: int = 20_000) -> None:
+    def __init__(self, core: CoreSettings, since: float, until: float, max_objects: int = 20_000) -> None:
         self._disk = Disk()
-        self._buckets = Buckets(network, max_objects)
+        self._buckets = Buckets(core, max_objects)
         first, last = (datetime.fromtimestamp(at, UTC).toordinal() for at in (since, max(since, until)))
         self._days = [date.fromordinal(day).isoformat() for day in range(first, last + 1)]
 

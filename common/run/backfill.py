@@ -70,7 +70,7 @@ def backfill(session: Session, past: Backfill, agree: Callable[[str], bool]) -> 
                 # From here a failure leaves points in Datadog; before anything was sent there is no advice.
                 if permission and batch:
                     signals.advice = advice
-                    session.report.progress(f"sending {window}", sink.points_sent, None)
+                    session.progress(f"sending {window}", sink.points_sent, None)
                 sink.flush()
     # On SIGTERM `common.signals` prints the advice; on an error it is logged here.
     except Exception:

@@ -56,7 +56,7 @@ def check(session: Session) -> None:
                     findings.append(found)
                 else:
                     wrong.append(found)
-                session.report.progress("checking", len(findings) + len(wrong), None)
+                session.progress("checking", len(findings) + len(wrong), None)
         except FleetgaugeError as error:
             # Under `all` a collector without its settings is skipped, whatever else is wrong.
             if isinstance(error, NotConfiguredError) and not session.options.named:

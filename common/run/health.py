@@ -72,25 +72,25 @@ def self_metrics(outcome: Outcome, session: Session) -> Iterator[Series]:
     """
     shard, began, ended = session.options.shard, session.now, int(session.clock())
     tags = {"collector": outcome.collector} | ({"shard": str(shard.index)} if shard.count > 1 else {})
-    counts, last_success = outcome.counts, session.cache.document.last_success
+    report, last_success = outcome.report, session.cache.document.last_success
     at_tick = {
         UP: int(outcome.status is not Status.FAILED),
         SHARDS: shard.count if outcome.collector == SHARDED else None,
     }
-    at_begin = {SAMPLES: counts.samples, SENT: counts.points_sent, REQUESTS: counts.requests}
+    at_begin = {SAMPLES: report.samples, SENT: report.points_sent, REQUESTS: report.requests}
     at_end = {
         DURATION: outcome.seconds,
         SKEW: getattr(session.sink, "clock_skew", None),
         LAST_SUCCESS: None if last_success is None else max(0, ended - last_success),
-        GAP: session.report.gap,
+        GAP: report.gap,
     }
     for values, at in ((at_tick, tick(began, session.step)), (at_begin, began), (at_end, ended)):
         for metric, value in values.items():
             if value is not None:
                 yield metric(value, at, on_host=session.host, **tags)
     for metric, known, found in (
-        (DROPPED, DROP_REASONS, counts.dropped),
-        (UNITS_LOST, LOSS_REASONS, counts.units_lost),
+        (DROPPED, DROP_REASONS, report.dropped),
+        (UNITS_LOST, LOSS_REASONS, report.lost_by_reason),
     ):
         for reason in sorted({*known, *found}):
             yield metric(found.get(reason, 0), began, on_host=session.host, reason=reason, **tags)

@@ -9,18 +9,17 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from common import logs, registry
-from common.collector import Report
+from common.collector import Progress, ignore_progress
 from common.errors import DeclinedError, FleetgaugeError, NotConfiguredError
 from common.net.retry import Deadline
 from common.options import Mode, Options
-from common.outcome import ErrorSummary, Outcome, RunCounts, Status
+from common.outcome import ErrorSummary, Outcome, Report, Status
 from common.run import health
 from common.run.backfill import backfill
 from common.run.check import check, explain, print_settings
@@ -48,7 +47,7 @@ def run(
     *,
     points: dict[str, Points] | None = None,
     agree: Callable[[str], bool] = lambda _: False,
-    progress: Callable[[str, int, int | None], None] = lambda _doing, _done, _total: None,
+    progress: Progress = ignore_progress,
     clock: Callable[[], float] = time.time,
     cache: Cache | None = None,
 ) -> Outcome:
@@ -62,11 +61,11 @@ def run(
     After a live push the self-metrics are sent too.
     """
     started = time.monotonic()
-    report = Report(progress=progress)
+    report = Report()
     session: Session | None = None
     raised: BaseException | None = None
     try:
-        session = Session(name, options, environ, report, cache or Cache(), clock)
+        session = Session(name, options, environ, report, cache or Cache(), clock, progress)
         if options.mode is Mode.CHECK:
             check(session)
         elif options.mode is Mode.PRINT_CONFIG:
@@ -186,28 +185,17 @@ def _outcome(
         found = report.samples or report.findings or options.mode is Mode.PRINT_CONFIG
         status = Status.OK if found else Status.EMPTY
     # Records are dropped by the collector, points by the sink: both are reported together.
-    sink = session.sink if session else None
-    dropped = report.dropped + (sink.dropped if sink else Counter())
-    examples = {**report.examples, **(sink.examples if sink else {})}
-    units = [logs.redact(unit) for unit in report.lost[:MAX_LISTED_UNITS]]
-    if len(report.lost) > MAX_LISTED_UNITS:
-        units.append(f"and {len(report.lost) - MAX_LISTED_UNITS} more")
-    return Outcome(
-        collector=name,
-        status=status,
-        counts=RunCounts(
-            samples=report.samples,
-            points_sent=sink.points_sent if sink else 0,
-            requests=report.requests,
-            dropped=dict(dropped),
-            units_lost=dict(report.lost_by_reason),
-        ),
-        examples={reason: logs.redact(text) for reason, text in examples.items()},
-        lost=units,
-        findings=[logs.redact(finding) for finding in report.findings],
-        error=_summary(raised) if raised else None,
-        tables={} if options.mode is Mode.PUSH else report.tables,
-    )
+    if session and (sink := session.sink):
+        report.points_sent = sink.points_sent
+        report.dropped += sink.dropped
+        report.examples |= sink.examples
+    report.examples = {reason: logs.redact(text) for reason, text in report.examples.items()}
+    report.findings = [*map(logs.redact, report.findings)]
+    more = len(report.lost) - MAX_LISTED_UNITS
+    report.lost = [*map(logs.redact, report.lost[:MAX_LISTED_UNITS])]
+    if more > 0:
+        report.lost.append(f"and {more} more")
+    return Outcome(name, status, report=report, error=_summary(raised) if raised else None)
 
 
 def _summary(error: BaseException) -> ErrorSummary:

@@ -12,17 +12,17 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from common import logs, registry
-from common.collector import Collector, Context, Network, Report, load_collector
+from common.collector import Collector, Context, Progress, ignore_progress, load_collector
 from common.config.settings import CollectorSettings, CoreSettings
 from common.config.sources import Configuration
 from common.errors import ConfigurationError, DeadlineExceededError, StateError
 from common.metric import Series
 from common.net.retry import Deadline
 from common.options import Mode, Options
+from common.outcome import Report
 from common.run.state import Document, StateStore, state_key
 from common.times import duration, iso
 from common.window import MAX_AGE, MAX_AHEAD, Window
@@ -88,8 +88,10 @@ class Session:
         report: Report,
         cache: Cache,
         clock: Callable[[], float] = time.time,
+        progress: Progress = ignore_progress,
     ) -> None:
-        self.name, self.options, self.report, self.cache, self.clock = name, options, report, cache, clock
+        self.name, self.options, self.report, self.cache = name, options, report, cache
+        self.clock, self.progress = clock, progress
         self.now = int(clock())  # of everything in this run
         self.deadline = Deadline(options.timeout)
         self.sink: Sink | None = None
@@ -104,7 +106,7 @@ class Session:
         """The settings that all collectors share."""
         return self.configuration.core
 
-    @cached_property
+    @property
     def collector(self) -> Collector[Any]:  # Any: only the collector itself uses its settings
         """The collector; ImportError for a library that this Python lacks."""
         return load_collector(self.name)
@@ -222,7 +224,8 @@ class Session:
             deadline=self.deadline.within(self.deadline.remaining() - reserve),
             memory=memory,
             report=self.report,
-            network=Network(self.core, self.report),
+            progress=self.progress,
+            core=self.core,
             shard=self.options.shard,
             stays=self.options.every is not None,
         )
@@ -244,7 +247,7 @@ class Session:
             # A collector that only computes makes no request that would check the deadline, so it is checked
             # here.
             if number % PROGRESS_EVERY == 0:
-                report.progress("collecting points", report.samples, None)
+                self.progress("collecting points", report.samples, None)
                 if self.deadline.remaining() <= 0:
                     raise DeadlineExceededError(
                         f"its deadline of {self.options.timeout:g} s passed after {report.samples:,} points; "

@@ -41,7 +41,7 @@ def write_json(
         stream.write(",\n" if number else "\n")
         entry = json.dumps(_entry(outcome, pushed=points is None))
         # A check has findings instead of samples.
-        if points is None or outcome.findings:
+        if points is None or outcome.report.findings:
             stream.write(entry)
             continue
         # Samples are appended to the object as text: one JSON value with all of them could be gigabytes.
@@ -63,19 +63,19 @@ def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
         "status": outcome.status,
         "seconds": outcome.seconds,
         "error": None,
-        "lost": outcome.lost,
-        "dropped": outcome.counts.dropped,
+        "lost": outcome.report.lost,
+        "dropped": outcome.report.dropped,
     }
     if error := outcome.error:
         details = {"details": error.details} if error.details else {}
         entry["error"] = {"type": error.type, "message": error.message, **details}
     if outcome.as_of is not None:
         entry["as_of"] = outcome.as_of
-    if outcome.findings:
-        entry["findings"] = outcome.findings
+    if outcome.report.findings:
+        entry["findings"] = outcome.report.findings
     elif pushed:
-        entry["points_sent"] = outcome.counts.points_sent
-    return entry | outcome.tables
+        entry["points_sent"] = outcome.report.points_sent
+    return entry | outcome.report.tables
 
 
 def _samples(series: Series) -> Iterator[str]:

@@ -66,8 +66,8 @@ def write_page(
             sections.append(f"<p>There is nothing to draw: {why}.</p>")
         sections.append("</section>")
         notes += [f"{name}: {outcome.error.message}"] if outcome.error else []
-        notes += [f"{name} lost {unit}" for unit in outcome.lost]
-        notes += [f"{name} dropped {n:,} {reason}" for reason, n in sorted(outcome.counts.dropped.items())]
+        notes += [f"{name} lost {unit}" for unit in outcome.report.lost]
+        notes += [f"{name} dropped {n:,} {reason}" for reason, n in sorted(outcome.report.dropped.items())]
     listed = "".join(f"<p>{escape(note)}</p>" for note in notes)
     body = (
         f"<h1>{escape(title)}</h1>{render_cards(cards[:MAX_CARDS])}"

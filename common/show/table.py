@@ -101,12 +101,12 @@ def show(
         output.line(describe(span))
     for outcome in outcomes:
         _headline(output, outcome)
-        for finding in outcome.findings:
+        for finding in outcome.report.findings:
             output.line(visible(finding), indent=2)
         if found := sorted(points.get(outcome.collector, ()), key=by_name):
             _print_series(output, found)
             output.line()
-        for name, entries in outcome.tables.items():
+        for name, entries in outcome.report.tables.items():
             output.line(f"{name}:" if entries else f"{name}: nothing", indent=2)
             if entries:
                 is_exact = output.console is None
@@ -128,7 +128,7 @@ def _headline(output: Output, outcome: Outcome) -> None:
         output.line(visible(outcome.error.message), style, indent=2)
         for detail in outcome.error.details:
             output.line(visible(detail), indent=4)
-    for unit in outcome.lost:
+    for unit in outcome.report.lost:
         output.line(f"lost {visible(unit)}", "yellow", indent=2)
 
 
@@ -139,15 +139,15 @@ def show_totals(output: Output, outcomes: Sequence[Outcome], *, pushed: bool) ->
     """
     found = Counter(outcome.status for outcome in outcomes)
     statuses = ", ".join(f"{found[status]} {status}" for status in Status if found[status])
-    points = sum(outcome.counts.points_sent if pushed else outcome.counts.samples for outcome in outcomes)
+    points = sum(outcome.report.points_sent if pushed else outcome.report.samples for outcome in outcomes)
     done = f"{plural(points, 'point')}{' sent' if pushed else ', nothing sent (dry run)'}"
     seconds = sum(outcome.seconds for outcome in outcomes)
-    dropped = sum((Counter(outcome.counts.dropped) for outcome in outcomes), Counter[str]())
+    dropped = sum((Counter(outcome.report.dropped) for outcome in outcomes), Counter[str]())
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items()))
     text = f"{statuses}; {done}; {seconds:.1f} s; dropped: {reasons or 'nothing'}"
     output.line(text, "yellow" if reasons else "")
     for outcome in outcomes:
-        for reason, example in sorted(outcome.examples.items()):
+        for reason, example in sorted(outcome.report.examples.items()):
             output.line(f"{reason}, first: {visible(example)}", indent=2)
 
 

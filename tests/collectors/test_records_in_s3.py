@@ -50,7 +50,7 @@ def test_objects_give_the_points_of_files(
     made = fleet(kind, 3, Shape(seconds=4500, silence=1800), **settings)
     disk = Disk(made, tmp_path)
     on_disk = Runs(kind, tmp_path, settings)
-    in_s3 = Runs(kind, tmp_path, {"paths": bucket.path(""), **settings}, network=bucket.network)
+    in_s3 = Runs(kind, tmp_path, {"paths": bucket.path(""), **settings}, core=bucket.core)
     for now in ticks_over(made):
         disk.advance(now)
         mirror(tmp_path)
@@ -67,7 +67,7 @@ def test_objects_give_the_points_of_files(
 def test_an_object_of_bad_lines_is_lost_and_runs_are_not_known(bucket: Bucket, tmp_path: Path) -> None:
     bucket.put("run/a.jsonl", b"{\n" * 50)
     bucket.put("run/b.jsonl.gz", b"no gzip")
-    runs = Runs("xenna", tmp_path, {"paths": bucket.path("run/")}, network=bucket.network)
+    runs = Runs("xenna", tmp_path, {"paths": bucket.path("run/")}, core=bucket.core)
     for now in (int(time.time()) + 5, int(time.time()) + 5 * HOUR):  # then they are idle
         ran = runs.run(now)
         assert sorted(one.partition(": ")[0] for one in ran.report.lost) == [

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 from moto.s3.models import s3_backends
 
-from common.collector import Network
 from common.config.sources import Configuration
 from support.servers.aws import Aws
 from support.servers.loopback import Request
@@ -20,7 +19,7 @@ class Bucket:
     def __init__(self, aws: Aws) -> None:
         aws.make_bucket(NAME)
         self.aws = aws
-        self.network = Network(Configuration(aws.environment, None).core)
+        self.core = Configuration(aws.environment, None).core
 
     def path(self, key: str) -> str:
         return f"s3://{NAME}/{key}"

@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common.collector import Collector, Context, Network, Report, load_collector
+from common.collector import Collector, Context, load_collector
+from common.config.settings import CoreSettings
 from common.config.sources import Configuration
 from common.metric import Kind, Series
 from common.net.retry import Deadline
+from common.outcome import Report
 from common.window import Window
 from support.record_fleets import SETTLE, STEP, Key, Points
 
@@ -44,7 +46,7 @@ class Runs:
         settings: Mapping[str, str] | None = None,
         *,
         store: bool = True,
-        network: Network | None = None,
+        core: CoreSettings | None = None,
     ) -> None:
         self.collector: Collector[Any] = load_collector(kind)  # Any: see there
         prefix = f"FLEETGAUGE_{kind.upper()}"
@@ -53,7 +55,7 @@ class Runs:
         environ.setdefault(f"{prefix}_SETTLE", str(SETTLE))
         self.settings = Configuration(environ, None).table(self.collector.settings, kind)
         self.store = store
-        self.network = network or Network()
+        self.core = core or CoreSettings()
         self.points: Points = {}
         self.values: defaultdict[Key, list[tuple[float, Ran]]] = defaultdict(list)  # all that were sent
         self.ran: list[Ran] = []
@@ -105,7 +107,7 @@ class Runs:
             deadline=Deadline(TIMEOUT, clock=lambda: 0.0),
             memory=memory,
             report=Report(),
-            network=self.network,
+            core=self.core,
         )
 
     @property

@@ -28,7 +28,7 @@ from collectors.host import metrics as host  # noqa: E402
 from common.cli.main import main as run_collector  # noqa: E402
 from common.metric import Series  # noqa: E402
 from common.options import Backfill, Mode, Options  # noqa: E402
-from common.outcome import Outcome, RunCounts, Status  # noqa: E402
+from common.outcome import Outcome, Report, Status  # noqa: E402
 from common.run.run import run  # noqa: E402
 from common.show import table  # noqa: E402
 from common.show.points import Points  # noqa: E402
@@ -80,7 +80,7 @@ def _commands(folder: Path) -> dict[str, _Shown]:
     """Return what each command has to show."""
     points = Points(host.METRICS, 1000, NOW - 60, NOW)
     send(points, _node())
-    outcome = Outcome("host", Status.OK, 1.5, RunCounts(15), as_of=NOW)
+    outcome = Outcome("host", Status.OK, 1.5, Report(15), as_of=NOW)
     shown: dict[str, _Shown] = {"host": ([outcome], {"host": points}, Options())}
     for name in RECORDS:
         environ = {f"FLEETGAUGE_{name.upper()}_PATHS": str(_records(name, folder / name))}

@@ -10,9 +10,10 @@ from typing import Any
 from collectors.wandb.query import Extra, Filter, touched_since
 from collectors.wandb.reader import Listing, Reader
 from collectors.wandb.settings import WandbSettings
-from common.collector import Context, Network, Report
+from common.collector import Context
 from common.config.sources import Configuration
 from common.net.retry import Deadline
+from common.outcome import Report
 from common.shards import ALONE, Shard
 from common.window import Window
 from support.servers.fleet import Row
@@ -67,7 +68,6 @@ def context(
         deadline=Deadline(deadline, left.clock, left.waits.append),
         memory=left.memory,
         report=left.report,
-        network=Network(report=left.report),
         shard=shard,
     )
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from collectors.wandb import collector
 from collectors.wandb.settings import WandbSettings
-from common.collector import Context, Network, Report
+from common.collector import Context
 from common.errors import FleetgaugeError, combine_errors
 from common.net.retry import Deadline
+from common.outcome import Report
 from common.shards import ALONE, Shard
 from common.window import Window, due
 from support.points import Point, points
@@ -77,7 +78,6 @@ def context(
         deadline=Deadline(deadline, ran.clock, ran.sleep),
         memory=ran.memory,
         report=ran.report,
-        network=Network(report=ran.report),
         shard=shard,
     )
 

@@ -196,7 +196,7 @@ def test_in_s3_a_manifest_is_read_once_and_a_denied_one_is_lost(
         bucket.put(f"sinks/{sink}/manifest.json", json.dumps(manifest).encode())
     now = int(time.time()) + 10
     aws.requests.clear()
-    runs = Runs("gpu_memory", tmp_path, {"paths": bucket.path("sinks")}, network=bucket.network)
+    runs = Runs("gpu_memory", tmp_path, {"paths": bucket.path("sinks")}, core=bucket.core)
     assert runs.run(now).sent["gpu_memory.sessions", ("status:running",), None, now] == 2
     assert [len(bucket.ranges(f"sinks/{sink}/manifest.json")) for sink in ("a", "b")] == [1, 1]
     denied = Fault(status=403, body="<Error><Code>AccessDenied</Code></Error>")

@@ -39,7 +39,7 @@ def requested(since: int = EARLIEST, offset: int = 0) -> SliceRequest:
 
 def fetch(server: Wandb) -> RunPage:
     given = context(server, Read())
-    api = Api(given.settings, given.network.http(server.url, "WANDB_BASE_URL"))
+    api = Api(given.settings, given.http(server.url, "WANDB_BASE_URL"))
     response = api.post(*runs_query(ANTS, {}, requested(), (), READING), Deadline(20))
     return read_runs(ANTS, response, READING)
 

@@ -138,8 +138,10 @@ def test_listing_reports_its_progress(server: Wandb) -> None:
     for projects, expected in (("acme/ants", listed), ("acme/*", [("listing projects", 0, None), *listed])):
         told: list[tuple[str, int, int | None]] = []
         ran = Ran()
-        ran.report.progress = lambda *progress, told=told: told.append(progress)
-        given = context(server, ran, window=window, WANDB_PROJECTS=projects, **one)
+        given = replace(
+            context(server, ran, window=window, WANDB_PROJECTS=projects, **one),
+            progress=lambda *progress, told=told: told.append(progress),
+        )
         assert len([*COLLECTOR.collect(given)]) > 0
         assert told == expected
 

@@ -125,7 +125,7 @@ class TestCollidingNames:
         self.add(world)
         outcome = world.run()
         assert outcome.status is Status.PARTIAL
-        [lost] = outcome.lost
+        [lost] = outcome.report.lost
         assert lost.startswith("acme/Demo: ")
         assert "lost acme/Demo: Datadog stores its tags as those of acme/demo" in capsys.readouterr().err
         assert world.values("runs.completed_24h") == {"demo": {AT: 3}, "other": {AT: 4}}
@@ -144,7 +144,7 @@ class TestCollidingNames:
         lost = Counter(
             unit.partition(":")[0]
             for index in range(count)
-            for unit in world.run(shard=Shard(index, count)).lost
+            for unit in world.run(shard=Shard(index, count)).report.lost
         )
         sent = {key: value for key, value in world.intake.points.items() if key.metric.startswith("wandb.")}
         assert (sent, lost) == (alone, {"acme/Demo": 1})
@@ -158,7 +158,7 @@ class TestPrices:
         world.wandb.add("acme", "ants", [row("a", config=client_config(2))])
         assert world.run(FLEETGAUGE_WANDB_GPU_PRICES=prices).status is Status.OK
         found = "no run has a GPU of type" in capsys.readouterr().err
-        findings = " ".join(world.run(Mode.CHECK, FLEETGAUGE_WANDB_GPU_PRICES=prices).findings)
+        findings = " ".join(world.run(Mode.CHECK, FLEETGAUGE_WANDB_GPU_PRICES=prices).report.findings)
         assert found is ("no run has a GPU of type" in findings) is (unmatched is not None)
         assert (unmatched or "") in findings
 

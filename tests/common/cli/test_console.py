@@ -39,7 +39,7 @@ def test_without_a_terminal_yes_is_needed(past: Project, intake: Intake, without
 
 
 def test_terminal_shows_progress_below_the_log_and_what_to_do_next(project: Project) -> None:
-    body = "context.report.progress('counting \\x1b[2Jsheep', 1234, None)\nlog.warning('hello')\n"
+    body = "context.progress('counting \\x1b[2Jsheep', 1234, None)\nlog.warning('hello')\n"
     project.add("toy", f"{body}yield VALUE(1, context.window.until)")
     code, shown = at_terminal(project, "toy")
     assert (code, "toy: counting \\x1b[2Jsheep, 1,234 so far" in shown) == (0, True), shown

@@ -14,7 +14,7 @@ import pytest
 
 from common.cli.supervise import pause, supervise
 from common.options import Options
-from common.outcome import ErrorSummary, Outcome, RunCounts, Status
+from common.outcome import ErrorSummary, Outcome, Report, Status
 from common.run.session import node_of
 from support.processes import ended
 from support.project import Project
@@ -46,8 +46,7 @@ FAILED = Outcome(
     "host",
     Status.PARTIAL,
     seconds=1.5,
-    counts=RunCounts(dropped={"too_old": 2}, units_lost={"unreadable": 1}),
-    lost=["a: gone"],
+    report=Report(dropped=Counter(too_old=2), lost=["a: gone"], lost_by_reason=Counter(unreadable=1)),
     error=ErrorSummary("SourceError", "no answer", configuration=True, status=403, details=["b"]),
 )
 
@@ -102,7 +101,7 @@ def test_ready_file_follows_outcomes_and_three_refusals_in_a_row_end_it(
     outcomes = {
         "good": Outcome("host", Status.OK),
         "bad": Outcome("host", Status.FAILED, error=error),
-        "lost": Outcome("host", Status.PARTIAL, lost=["GPU 3: it is lost"]),
+        "lost": Outcome("host", Status.PARTIAL, report=Report(lost=["GPU 3: it is lost"])),
         "skipped": Outcome("host", Status.SKIPPED, error=error),
         "refused": refused,
     }

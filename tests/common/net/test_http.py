@@ -11,7 +11,6 @@ from contextlib import suppress
 import pytest
 from urllib3 import ProxyManager
 
-from common.collector import Report
 from common.datadog.client import DatadogClient
 from common.datadog.intake import DatadogSink
 from common.errors import ConfigurationError, DeliveryError, RefusedError
@@ -19,6 +18,7 @@ from common.logs import redact
 from common.metric import gauge
 from common.net.http import Http, pool_for
 from common.net.retry import Deadline
+from common.outcome import Report
 from support.sinks import send
 from support.standins import KEY, NOW, Time, core_settings, datadog_settings, everything
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from common.collector import Network, Report
 from common.config.settings import CoreSettings
 from common.errors import DeadlineExceededError, FleetgaugeError, SourceError
 from common.net.http import Http, RejectedError, TimedOutError, TooLargeError
 from common.net.retry import Deadline, TransientError
+from common.outcome import Report
 from support.certificates import self_signed, server_context
 from support.servers.faults import Fault
 from support.servers.loopback import Answer, LoopbackServer, Request
@@ -111,7 +111,7 @@ class TestRetriedRequest:
         self, echo: Echo, time: Time, method: str, body: bytes | None
     ) -> None:
         report = Report()
-        http = Network(report=report).http(echo.url, "FLEETGAUGE_QUEUE_URL")
+        http = Http(echo.url, CoreSettings(), report, setting="FLEETGAUGE_QUEUE_URL")
         for _ in range(2):
             echo.faults.add(Fault(status=503, headers={"Retry-After": "7"}))
         echo.faults.add(Fault(body='{"a": 1}'))

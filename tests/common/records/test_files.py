@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.collector import Network
+from common.config.settings import CoreSettings
 from common.records.files import (
     MAX_DOCUMENT,
     NOT_THERE,
@@ -25,7 +25,7 @@ NOW = 2_000_000_000
 
 
 def files(since: float = NOW, until: float = NOW) -> Files:
-    return Files(Network(), since, until)
+    return Files(CoreSettings(), since, until)
 
 
 def found(*patterns: object) -> list[str]:

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.collector import Network
+from common.config.settings import CoreSettings
 from common.records.compression import MAX_WINDOW_LOG, zstd
 from common.records.files import File, Files
 from common.records.reader import BackfillReader, RecordLine, Sizes, read
@@ -41,7 +41,7 @@ def record(time: float, **more: object) -> bytes:
 
 
 def listed(folder: Path) -> tuple[Files, list[File]]:
-    files = Files(Network(), 0, 0)
+    files = Files(CoreSettings(), 0, 0)
     return files, list(files.find([str(folder)]).files.values())
 
 

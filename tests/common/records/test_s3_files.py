@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from common.collector import Network
+from common.config.settings import CoreSettings
 from common.records.files import ATTEMPTS, NOT_THERE, File, Files, reason
 from common.records.reader import MAX_OPEN_OBJECTS, BackfillReader, read
 from fleetgauge.records import Json
@@ -45,7 +45,7 @@ def content_of(size: int, first: float, last: float) -> bytes:
 
 
 def listed(bucket: Bucket, pattern: str = "run/", **options: Any) -> tuple[Files, list[File]]:
-    files = Files(bucket.network, 0, 0, **options)
+    files = Files(bucket.core, 0, 0, **options)
     found = files.find([bucket.path(pattern)])
     assert found.unreadable == []
     bucket.aws.requests.clear()
@@ -97,8 +97,8 @@ def test_pattern_matches_what_it_matches_on_disk(
     for name in NAMES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
-    in_s3 = Files(bucket.network, 0, 0).find([bucket.path(pattern)])
-    on_disk = Files(Network(), 0, 0).find([f"{tmp_path}/{pattern}"])
+    in_s3 = Files(bucket.core, 0, 0).find([bucket.path(pattern)])
+    on_disk = Files(CoreSettings(), 0, 0).find([f"{tmp_path}/{pattern}"])
     assert {path.removeprefix(f"s3://{NAME}/") for path in in_s3.files} == expected
     assert {path.removeprefix(f"{tmp_path}/") for path in on_disk.files} == expected
     assert [part.removeprefix(f"s3://{NAME}/") for part, _ in in_s3.unreadable] == [
@@ -109,7 +109,7 @@ def test_pattern_matches_what_it_matches_on_disk(
 def test_listing_is_requested_once_for_all_that_needs_it(bucket: Bucket) -> None:
     for name in NAMES:
         bucket.put(name, b"x")
-    files = Files(bucket.network, 0, 0)
+    files = Files(bucket.core, 0, 0)
     bucket.aws.requests.clear()
     for names in ("*.jsonl", "*"):
         files.find([bucket.path("run/"), bucket.path("run/*/*.jsonl")], names)
@@ -124,20 +124,20 @@ def test_fixed_part_without_objects_is_missing(bucket: Bucket) -> None:
         "othe/": "othe",
         "othe/**/*.jsonl": "othe",
     }
-    found = Files(bucket.network, 0, 0).find([bucket.path(pattern) for pattern in patterns])
+    found = Files(bucket.core, 0, 0).find([bucket.path(pattern) for pattern in patterns])
     assert found.unreadable == [(bucket.path(fixed), NOT_THERE) for fixed in dict.fromkeys(patterns.values())]
     allowed = [bucket.path(pattern) for pattern in ("*/x.jsonl", "other/*.log", "othe*/x", "{date}/x")]
-    found = Files(bucket.network, 0, 0).find(allowed)
+    found = Files(bucket.core, 0, 0).find(allowed)
     assert (found.files, found.unreadable) == ({}, [])
     bucket.put("other/b.jsonl", b"x")
-    found = Files(bucket.network, 0, 0).find([bucket.path("other/x*"), bucket.path("other/*.jsonl")])
+    found = Files(bucket.core, 0, 0).find([bucket.path("other/x*"), bucket.path("other/*.jsonl")])
     assert list(found.files) == [bucket.path("other/a.jsonl"), bucket.path("other/b.jsonl")]
 
 
 def test_bucket_whose_name_begins_another_is_not_that(bucket: Bucket) -> None:
     bucket.aws.make_bucket(f"{NAME}-2")
     bucket.put("a.jsonl", b"x")
-    found = Files(bucket.network, 0, 0).find([f"s3://{NAME}", f"s3://{NAME}-2/a.jsonl"])
+    found = Files(bucket.core, 0, 0).find([f"s3://{NAME}", f"s3://{NAME}-2/a.jsonl"])
     assert list(found.files) == [bucket.path("a.jsonl")]
     assert found.unreadable == [(f"s3://{NAME}-2/a.jsonl", NOT_THERE)]
 
@@ -146,7 +146,7 @@ def test_more_objects_than_the_limit_are_reported(bucket: Bucket) -> None:
     bucket.fill({f"run/{number:04d}.jsonl": b"" for number in range(1000)})
     assert len(listed(bucket, max_objects=1000)[1]) == 1000
     bucket.fill({f"run/{number:04d}.jsonl": b"" for number in range(1000, 3000)})
-    found = Files(bucket.network, 0, 0, 1000).find([bucket.path("run/")])
+    found = Files(bucket.core, 0, 0, 1000).find([bucket.path("run/")])
     assert len(found.files) == 1001
     limit = "more than 1000 objects; narrow the pattern, or raise MAX_OBJECTS"
     assert found.unreadable == [(bucket.path("run/"), limit)]
@@ -170,7 +170,7 @@ def test_refused_listing_is_unreadable_for_a_reason(
     headers = {**XML, "x-amz-bucket-region": "eu-west-1"}
     body = f"<Error><Code>{code}</Code></Error>"
     bucket.aws.faults.add(Fault(status=status, body=body, headers=headers), None)
-    found = Files(bucket.network, 0, 0).find([bucket.path("run/")])
+    found = Files(bucket.core, 0, 0).find([bucket.path("run/")])
     [(path, why)] = found.unreadable
     assert path == bucket.path("run/")
     assert why.startswith(expected)
@@ -181,7 +181,7 @@ def test_refused_listing_is_unreadable_for_a_reason(
 @pytest.mark.parametrize("pattern", ["run", "*/*.jsonl"])
 def test_answer_that_is_no_listing_is_unreadable(bucket: Bucket, pattern: str, body: str) -> None:
     bucket.aws.faults.add(Fault(status=200, body=body, headers=XML), None)
-    [(_, why)] = Files(bucket.network, 0, 0).find([bucket.path(pattern)]).unreadable
+    [(_, why)] = Files(bucket.core, 0, 0).find([bucket.path(pattern)]).unreadable
     assert why == "the answer is no listing of a bucket; check AWS_ENDPOINT_URL"
 
 

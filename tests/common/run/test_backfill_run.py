@@ -81,7 +81,7 @@ class TestWindows:
         ]
         assert [memory for _, memory, _ in seen] == [{}, {"1": True}, {"1": True, "2": True}]
         assert {now for _, _, now in seen} == {NOW}
-        assert (outcome.status, outcome.counts.points_sent) == (Status.OK, 150)
+        assert (outcome.status, outcome.report.points_sent) == (Status.OK, 150)
         assert toy.seconds() == [*range(NOW - 9000, NOW, 60)]
         assert [*toy.store.iterdir()] == [], "a backfill has no state"
         assert not [name for name in toy.intake.names() if name.startswith("collector.")]
@@ -98,7 +98,7 @@ class TestWindows:
     def test_a_dry_run_asks_nobody_and_shows_every_window(self, toy: Toy) -> None:
         hourly(toy)
         outcome = toy.run(backfill=span(3, confirm=True), step=60)
-        assert (outcome.status, outcome.counts.samples, toy.intake.requests) == (Status.OK, 180, [])
+        assert (outcome.status, outcome.report.samples, toy.intake.requests) == (Status.OK, 180, [])
         parts = [*toy.points["toy"]]
         assert [second for part in parts for second in part.times] == [*range(NOW - 3 * HOUR, NOW, 60)]
 
@@ -106,7 +106,7 @@ class TestWindows:
         early = VALUE.series((NOW - 901, NOW - 900), (1, 2))
         past(toy, early, VALUE(1, NOW - 60, kind="A"), VALUE(2, NOW - 30, kind="a"))
         outcome = push(toy, span(0.25))
-        assert (outcome.counts.points_sent, outcome.counts.dropped) == (3, {"too_old": 1})
+        assert (outcome.report.points_sent, outcome.report.dropped) == (3, {"too_old": 1})
         assert len(toy.intake.requests) == 1
         assert len(toy.intake.series("toy.value")) == 2, "a name that was respelt is one series"
 
@@ -120,7 +120,7 @@ class TestRefused:
     def test_what_only_the_present_shows_is_a_defect_of_its_collector(self, toy: Toy) -> None:
         past(toy, VALUE(1, NOW - 60), OTHER(1, NOW - 60), live_only=frozenset({OTHER}))
         outcome = push(toy, span(0.5))
-        assert (outcome.status, outcome.counts.points_sent) == (Status.FAILED, 0)
+        assert (outcome.status, outcome.report.points_sent) == (Status.FAILED, 0)
         assert "toy yielded toy.other, which it does not declare" in str(outcome.error)
 
     @pytest.mark.parametrize(("seconds", "ticks"), [(59, 0), (60, 1), (900, 15), (960, 16)])
@@ -146,7 +146,7 @@ class TestRefused:
     def test_a_wrong_clock_where_an_exact_one_is_needed(self, toy: Toy) -> None:
         hourly(toy)
         outcome = push(toy, span(3), ahead=100)
-        assert (outcome.status, outcome.counts.points_sent) == (Status.FAILED, 60)
+        assert (outcome.status, outcome.report.points_sent) == (Status.FAILED, 60)
         assert "clock is +100 s off" in str(outcome.error)
 
     @pytest.mark.parametrize(("age", "needs_key"), [(3450, False), (3451, True)])
@@ -175,7 +175,7 @@ class TestAgreeing:
         when = f"{iso(NOW - 3 * HOUR)} to {iso(NOW)}"
         assert first == f"about 180 points, {when}, 180 ticks; visible within an hour"
         assert len(more) == 1, "files that were deleted since would lower sums"
-        assert outcome.counts.points_sent == 180
+        assert outcome.report.points_sent == 180
 
     def test_a_person_may_decline(self, toy: Toy) -> None:
         past(toy, VALUE.series((NOW - 120, NOW - 60), (1, 1)))
@@ -183,7 +183,7 @@ class TestAgreeing:
         outcome = push(toy, span(0.25, confirm=True))
         [question] = toy.person.asked
         assert question.endswith("; visible at once")
-        assert (outcome.status, outcome.counts.points_sent, toy.intake.requests) == (Status.SKIPPED, 0, [])
+        assert (outcome.status, outcome.report.points_sent, toy.intake.requests) == (Status.SKIPPED, 0, [])
 
     def test_nobody_is_asked_about_nothing(self, toy: Toy) -> None:
         past(toy)
@@ -193,7 +193,7 @@ class TestAgreeing:
 
     def test_without_a_person_it_is_logged(self, toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
         past(toy, VALUE(1, NOW - 60))
-        assert push(toy, span(0.25)).counts.points_sent == 1
+        assert push(toy, span(0.25)).report.points_sent == 1
         assert "about 1 points, " in capsys.readouterr().err
 
     def test_estimate_of_a_window_that_is_sent_in_parts_is_of_the_span(
@@ -226,7 +226,7 @@ class TestHistoricalIngestion:
         """Have Datadog know both metrics, and take the past of one."""
         toy.environ["DD_APP_KEY"] = APP_KEY
         toy.answers(lambda _: iter([VALUE(1, NOW), OTHER(1, NOW)]))
-        assert toy.push().counts.points_sent == 2
+        assert toy.push().report.points_sent == 2
         toy.intake.historical.add("toy.other")
 
     def arrived(self, toy: Toy) -> list[str]:
@@ -318,7 +318,7 @@ class TestContinuing:
 
         hourly(toy, collect)
         outcome = push(toy, span(4))
-        assert (outcome.status, outcome.counts.points_sent) == (Status.FAILED, 120)
+        assert (outcome.status, outcome.report.points_sent) == (Status.FAILED, 120)
         assert self.continued(capsys) == self.command(NOW - 2 * HOUR, NOW)
 
     @pytest.mark.parametrize("applied", [False, True])
@@ -329,7 +329,7 @@ class TestContinuing:
         toy.intake.faults.add(Fault(), times=3, match=SERIES)
         toy.intake.faults.add(Fault(status=403, applied=applied), match=SERIES)
         outcome = push(toy, span(4, only_enabled=True))
-        assert (outcome.status, outcome.counts.points_sent) == (Status.FAILED, 180)
+        assert (outcome.status, outcome.report.points_sent) == (Status.FAILED, 180)
         assert self.continued(capsys) == self.command(NOW - HOUR, NOW, "--only-enabled")
         assert push(toy, Backfill(NOW - HOUR, NOW)).status is Status.OK
         assert toy.seconds() == [*range(NOW - 4 * HOUR, NOW, 60)]
@@ -379,5 +379,5 @@ class TestContinuing:
         outcome = push(toy, span(2, confirm=True))
         assert len(toy.person.asked) == 1
         assert at_once == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], "some are sent while others are collected"
-        assert outcome.counts.points_sent == 66 + 43, "what waited when it failed was not sent"
+        assert outcome.report.points_sent == 66 + 43, "what waited when it failed was not sent"
         assert self.continued(capsys) == self.command(NOW - HOUR, NOW)

@@ -29,14 +29,14 @@ def test_state_can_be_stored_and_is_left_alone(toy: Toy) -> None:
     [kept] = toy.store.iterdir()
     before = kept.read_bytes(), kept.stat().st_mtime_ns
     outcome = toy.run(Mode.CHECK)
-    assert (outcome.status, outcome.findings) == (Status.OK, [f"state can be stored in {toy.store}"])
+    assert (outcome.status, outcome.report.findings) == (Status.OK, [f"state can be stored in {toy.store}"])
     assert (kept.read_bytes(), kept.stat().st_mtime_ns) == before
     assert {path.name for path in toy.store.iterdir()} == {kept.name, f"{kept.stem}.check.json"}
 
 
 def test_without_a_store_it_says_what_is_not_known(toy: Toy) -> None:
     toy.answers(lambda _: iter(()))
-    [found] = toy.run(Mode.CHECK).findings
+    [found] = toy.run(Mode.CHECK).report.findings
     assert "FLEETGAUGE_STATE is not set" in found
     assert "collector.gap_seconds" in found
 
@@ -51,7 +51,7 @@ def test_without_a_store_it_says_what_is_not_known(toy: Toy) -> None:
 def test_all_that_a_collector_finds_is_named(toy: Toy, wrong: list[Exception], type_name: str) -> None:
     toy.answers(lambda _: iter(()), check=lambda _: iter(["fine", *wrong, "good"]))
     outcome = toy.run(Mode.CHECK, environ={"FLEETGAUGE_STATE": "/none/at/all"})
-    assert outcome.findings == ["fine", "good"]
+    assert outcome.report.findings == ["fine", "good"]
     looked_at = len(wrong) + 2
     assert toy.person.progressed == [("checking", number + 1, None) for number in range(looked_at)]
     assert outcome.error is not None
@@ -66,8 +66,8 @@ def test_without_a_check_of_its_own_a_collector_collects_once(toy: Toy) -> None:
 
     toy.answers(collect, check=None)
     outcome = toy.run(Mode.CHECK)
-    assert "collected 2 points of 1 metrics, and sent nothing" in outcome.findings
-    assert (outcome.status, outcome.lost, toy.intake.points) == (Status.PARTIAL, ["page 2: gone"], {})
+    assert "collected 2 points of 1 metrics, and sent nothing" in outcome.report.findings
+    assert (outcome.status, outcome.report.lost, toy.intake.points) == (Status.PARTIAL, ["page 2: gone"], {})
 
 
 def test_a_collector_that_knows_only_the_present_says_so_for_the_past(toy: Toy) -> None:
@@ -100,8 +100,8 @@ def test_value_is_explained_by_its_rows(toy: Toy, asked: tuple[str, ...], error:
         assert (outcome.error.message, outcome.error.configuration) == (error, True)
     else:
         tick = NOW // 900 * 900
-        assert outcome.tables == {"runs": [{"tags": {"kind": "a"}, "metric": VALUE, "at": tick}]}
-        assert outcome.findings == [f"toy.value kind=a at {iso(tick)}: 1 rows"]
+        assert outcome.report.tables == {"runs": [{"tags": {"kind": "a"}, "metric": VALUE, "at": tick}]}
+        assert outcome.report.findings == [f"toy.value kind=a at {iso(tick)}: 1 rows"]
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ class TestWindow:
         ticking.push()
         ticking.now += 60
         outcome = ticking.push()
-        assert (outcome.status, outcome.counts.points_sent, sent(ticking)) == (Status.EMPTY, 0, [TICK])
+        assert (outcome.status, outcome.report.points_sent, sent(ticking)) == (Status.EMPTY, 0, [TICK])
         assert reported(ticking, "up") == 1
 
     def test_a_longer_step_does_not_move_back_what_was_sent(self, ticking: Toy) -> None:
@@ -185,7 +185,7 @@ class TestFailing:
         ticking.answers(collect, has_history=True)
         ticking.now += STEP
         outcome = ticking.push()
-        assert (outcome.status, outcome.counts.points_sent, outcome.counts.samples) == (Status.FAILED, 0, 1)
+        assert (outcome.status, outcome.report.points_sent, outcome.report.samples) == (Status.FAILED, 0, 1)
         assert outcome.error is not None
         assert outcome.error.type == type(error).__name__
         assert ticking.document() == before, "neither what was sent nor what was observed counts"
@@ -247,7 +247,7 @@ class TestFailing:
     def test_undeclared_metric_is_a_defect(self, toy: Toy) -> None:
         toy.answers(lambda _: iter([VALUE(1, NOW), health.UP(1, NOW), VALUE(2, NOW)]))
         outcome = toy.push()
-        assert (outcome.status, outcome.counts.samples, outcome.counts.points_sent) == (Status.FAILED, 1, 0)
+        assert (outcome.status, outcome.report.samples, outcome.report.points_sent) == (Status.FAILED, 1, 0)
         assert outcome.error is not None
         assert outcome.error.message == "toy yielded collector.up, which it does not declare"
         assert toy.seconds() == []
@@ -257,7 +257,7 @@ class TestFailing:
         toy.intake.faults.add(Fault(), match=SERIES)
         toy.intake.faults.add(Fault(status=400), match=SERIES)
         outcome = toy.push()
-        assert (outcome.status, outcome.counts.points_sent) == (Status.FAILED, 1)
+        assert (outcome.status, outcome.report.points_sent) == (Status.FAILED, 1)
         assert outcome.error is not None
         assert "answered 400" in outcome.error.message
 
@@ -267,7 +267,7 @@ class TestFailing:
     ) -> None:
         ticking.answers(each_tick, adds_up=exact)
         outcome = ticking.push(ahead=-100)
-        assert (outcome.status, outcome.counts.points_sent) == (status, 1)
+        assert (outcome.status, outcome.report.points_sent) == (status, 1)
         assert ("this machine's clock is -100 s off the intake's" in str(outcome.error)) is exact
         assert (reported(ticking, "clock_skew_seconds"), reported(ticking, "up")) == (-100, int(not exact))
         assert (ticking.document()["sent_until"] is None) is exact
@@ -303,15 +303,15 @@ class TestState:
         [path] = ticking.store.iterdir()
         path.write_text(content)
         ticking.now += 2 * STEP
-        assert ticking.run().counts.dropped == {"bad_state": 1}
+        assert ticking.run().report.dropped == {"bad_state": 1}
         assert path.read_text() == content, "a dry run leaves it"
         outcome = ticking.push()
-        assert (outcome.status, outcome.counts.dropped) == (Status.OK, {"bad_state": 1})
-        assert outcome.examples["bad_state"].startswith(path.stem)
+        assert (outcome.status, outcome.report.dropped) == (Status.OK, {"bad_state": 1})
+        assert outcome.report.examples["bad_state"].startswith(path.stem)
         assert path.with_name(f"{path.stem}.bad.json").read_text() == content
         assert ticking.document()["sent_until"] == TICK + 2 * STEP
         assert ticking.seconds() == [TICK, TICK + 2 * STEP], "nothing is known of what was missed"
-        assert ticking.push().counts.dropped == {}
+        assert ticking.push().report.dropped == {}
 
     def test_a_document_of_a_run_that_began_later_is_left_alone(self, ticking: Toy) -> None:
         """Two runs at once: the one that began first ends last."""
@@ -354,7 +354,7 @@ class TestState:
         report_failure(lost, Options(Mode.PUSH), ticking.environ, lambda: ticking.now)
         assert reported(ticking, "last_success_age_seconds") == (None if bad else 0)
         outcome = ticking.push()
-        assert (outcome.counts.dropped, ticking.seconds()) == (bad, [TICK] if bad else [])
+        assert (outcome.report.dropped, ticking.seconds()) == (bad, [TICK] if bad else [])
         ticking.now += STEP
         ticking.push()
         assert (ticking.seconds()[-1], ticking.document()["now"]) == (TICK + STEP, ticking.now)
@@ -436,7 +436,8 @@ class TestOutcome:
     def test_lost_units_are_named_up_to_twenty(self, toy: Toy, units: int, last: str) -> None:
         toy.answers(losing(*(f"unit {number}" for number in range(units))))
         outcome = toy.run()
-        assert (outcome.status, len(outcome.lost), outcome.lost[-1]) == (Status.PARTIAL, units, last)
+        lost = outcome.report.lost
+        assert (outcome.status, len(lost), lost[-1]) == (Status.PARTIAL, units, last)
 
     def test_a_run_without_points_is_empty(self, toy: Toy) -> None:
         toy.answers(lambda _: iter([VALUE.series((), ())]))
@@ -448,8 +449,8 @@ class TestOutcome:
         good = TOTAL.series((NOW - 1, NOW), (1, 2))
         toy.answers(lambda _: iter([*collide, good]))
         for outcome in (toy.push(), toy.run()):
-            assert (outcome.counts.samples, outcome.counts.dropped) == (4, {"tag_collision": 2})
-            assert outcome.examples == {"tag_collision": f"toy.value kind:a at {NOW - 60}"}
+            assert (outcome.report.samples, outcome.report.dropped) == (4, {"tag_collision": 2})
+            assert outcome.report.examples == {"tag_collision": f"toy.value kind:a at {NOW - 60}"}
         assert toy.intake.value("toy.total", at=NOW) == 2
 
     def test_series_beyond_the_cap_are_lost_by_metric(self, ticking: Toy) -> None:
@@ -462,10 +463,10 @@ class TestOutcome:
             ticking.run(environ=cap, backfill=past),
             ticking.push(environ=cap),
         ):
-            [lost] = outcome.lost
+            [lost] = outcome.report.lost
             assert lost.startswith("3 series: there are more than FLEETGAUGE_SERIES_CAP allows; raise it.")
             assert lost.endswith(" They are of toy.value (3)")
-            assert (outcome.status, outcome.counts.units_lost) == (Status.PARTIAL, {"series_cap": 1})
+            assert (outcome.status, outcome.report.lost_by_reason) == (Status.PARTIAL, {"series_cap": 1})
         assert reported(ticking, "points_sent") == 30
         assert ticking.document()["last_success"] is None
 

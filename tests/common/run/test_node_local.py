@@ -135,5 +135,5 @@ def test_a_backfill_on_each_node_carries_its_name(fleet: Fleet) -> None:
     span = Backfill(fleet.now - 1200, fleet.now)
     options = Options(Mode.PUSH, timeout=60, backfill=span)
     for node in NODES:
-        assert fleet.run("xenna", options, node, {"FLEETGAUGE_NODE_LOCAL": "true"}).counts.points_sent > 0
+        assert fleet.run("xenna", options, node, {"FLEETGAUGE_NODE_LOCAL": "true"}).report.points_sent > 0
     assert {host for _, host in fleet.intake.series("xenna.pipeline.progress")} == set(NODES)

@@ -188,7 +188,7 @@ def test_ticks_end_with_the_truth_whatever_befalls_them(
             continue
         if event.unreadable:
             assert outcome.status in {Status.PARTIAL, Status.FAILED}
-            assert [unit.partition(": ")[0] for unit in outcome.lost] == ["the state of earlier runs"]
+            assert [unit.partition(": ")[0] for unit in outcome.report.lost] == ["the state of earlier runs"]
             assert world.gap is None
         elif event.unwritable and outcome.error is None:
             assert outcome.status is Status.PARTIAL

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations
 from pathlib import Path
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from common.errors import ConfigurationError
 from common.metric import Series, gauge
-from common.outcome import ErrorSummary, Outcome, RunCounts, Status
+from common.outcome import ErrorSummary, Outcome, Report, Status
 from common.show.export import check_output, output_file, write_csv, write_json
 from common.times import iso
 
@@ -56,12 +57,12 @@ ERROR = ErrorSummary("ConfigurationError", "off", details=["a", "b"])
     ("fields", "points", "expected"),
     [
         (
-            {"seconds": 0.41, "counts": RunCounts(1, dropped={"not_finite": 1}), "as_of": AT},
+            {"seconds": 0.41, "report": Report(1, dropped=Counter(not_finite=1)), "as_of": AT},
             {"wandb": [ACTIVE(3, AT, **ANTS)]},
             {"seconds": 0.41, "dropped": {"not_finite": 1}, "as_of": AT, "samples": [SAMPLE]},
         ),
         (
-            {"counts": RunCounts(points_sent=9), "lost": ["acme/ants: gone"], "error": ERROR},
+            {"report": Report(points_sent=9, lost=["acme/ants: gone"]), "error": ERROR},
             None,
             {
                 "error": {"type": "ConfigurationError", "message": "off", "details": ["a", "b"]},
@@ -69,8 +70,8 @@ ERROR = ErrorSummary("ConfigurationError", "off", details=["a", "b"])
                 "points_sent": 9,
             },
         ),
-        ({"findings": ["good"]}, {}, {"findings": ["good"]}),
-        ({"tables": {"runs": [{"a": 1}]}}, {}, {"samples": [], "runs": [{"a": 1}]}),
+        ({"report": Report(findings=["good"])}, {}, {"findings": ["good"]}),
+        ({"report": Report(tables={"runs": [{"a": 1}]})}, {}, {"samples": [], "runs": [{"a": 1}]}),
     ],
     ids=["dry run", "push", "check", "explain"],
 )

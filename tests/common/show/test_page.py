@@ -12,7 +12,7 @@ from collectors.wandb import metrics as m
 from collectors.wandb.dashboard import FLEET, PUSH_TO_MAIN, SWEEPS
 from common.dashboard import Dashboard, Widget, line, value
 from common.metric import Combine, Series, count, gauge
-from common.outcome import ErrorSummary, Outcome, RunCounts, Status
+from common.outcome import ErrorSummary, Outcome, Report, Status
 from common.show.page import write_page
 from common.show.points import Points
 from common.show.table import rounded
@@ -99,8 +99,7 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path,
     outcome = Outcome(
         NASTY,
         Status.PARTIAL,
-        lost=[NASTY],
-        counts=RunCounts(dropped={NASTY: 1000}),
+        report=Report(lost=[NASTY], dropped=Counter({NASTY: 1000})),
         error=ErrorSummary(NASTY, NASTY),
     )
     page, points = tmp_path / "page.html", GivenPoints(metrics, found)

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from common.metric import gauge
-from common.outcome import ErrorSummary, Outcome, Status
+from common.outcome import ErrorSummary, Outcome, Report, Status
 from common.show.points import exact
 from common.show.table import Output, for_people, rounded, show, show_totals
 from support.transcripts import FOLDER, transcripts
@@ -79,7 +79,8 @@ def test_pipe_has_exact_values_and_a_terminal_every_tag(
 @pytest.mark.parametrize("width", [None, 80])
 def test_text_of_others_is_shown_as_it_is_spelled(width: int | None) -> None:
     error = ErrorSummary("SourceError", ODD, details=[ODD])
-    outcome = Outcome("host", Status.PARTIAL, lost=[ODD], error=error, findings=[ODD], examples={"bad": ODD})
+    report = Report(lost=[ODD], findings=[ODD], examples={"bad": ODD})
+    outcome = Outcome("host", Status.PARTIAL, report=report, error=error)
     text = shown(outcome, width=width)
     assert all(line.isprintable() for line in text.splitlines())
     assert text.count(r"a\x1b[2J\nb\x9b[red]") == 5

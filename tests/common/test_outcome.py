@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from common.collector import Report
 from common.errors import SourceError
+from common.outcome import Report
 
 
 @pytest.mark.parametrize("why", [SourceError("gone"), OSError("gone"), "gone"])
