@@ -2,19 +2,13 @@
 
 SIGKILL, SIGTERM and SIGINT come at chosen events of a push: an import, a file, a socket; at least half of
 them at or after its first request. No kill may show a traceback, leave a process or end with a wrong exit
-code, and after one more run the intake must hold what it holds without any. Where the service is process 1,
-a signal counts only once its handler is in place: how long that takes is compared with a bare interpreter
-that catches it in its first line.
+code, and after one more run the intake must hold what it holds without any.
 """
 
 from __future__ import annotations
 
-import os
-import re
 import signal
-import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,42 +16,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
-from benchmarks.measure import Claim, judge, medians, smallest  # noqa: E402
+from benchmarks.measure import Claim, judge, smallest  # noqa: E402
 from support.kill_harness import killing, plan  # noqa: E402
 
 KILLS, FEWEST = 1000, 12
 PER_STORE = 100  # then another one, so that no point grows too old to be sent
-FIRST_LINE = "import _signal; _signal.signal(_signal.SIGTERM, print); _signal.pause()"
-BARE, OURS = "a bare interpreter", "the command line"
-COMMANDS = {
-    BARE: ["-c", FIRST_LINE],
-    OURS: ["scripts/run_collector.py", "host", "--push", "--every", "1h"],
-}
-
-
-def caught(command: list[str]) -> float:
-    """Milliseconds from starting a process until it catches SIGTERM."""
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
-    begun = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    status = Path(f"/proc/{process.pid}/status")
-    mask = 0
-    while not mask & 1 << signal.SIGTERM - 1:
-        if process.poll() is not None:
-            raise SystemExit(f"{command} ended before it caught SIGTERM")
-        found = re.search(r"^SigCgt:\s*(\w+)", status.read_text(), re.MULTILINE)
-        mask = int(found[1], 16) if found else 0
-    taken = time.perf_counter() - begun
-    process.kill()
-    process.communicate()
-    return 1000 * taken
 
 
 def kill_all(kills: int) -> tuple[Counter[str], int, list[str]]:
@@ -82,25 +45,19 @@ def kill_all(kills: int) -> tuple[Counter[str], int, list[str]]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Kill, and measure until when a signal can be lost."""
-    tiny = smallest(argv, __doc__)
-    kills = FEWEST if tiny else KILLS
+    """Kill, and judge what is left."""
+    kills = FEWEST if smallest(argv, __doc__) else KILLS
     done, requested, problems = kill_all(kills)
     for kind, count in sorted(done.items()):
         print(f"{count:>6,} kills: {kind}")
     print(f"{requested:>6,} of them at or after the first request")
     for problem in problems:
         print(problem)
-    ways = {name: lambda command=command: caught(command) for name, command in COMMANDS.items()}
-    taken = medians(3 if tiny else 41, ways)
-    for name, milliseconds in taken.items():
-        print(f"{milliseconds:6.1f} ms until SIGTERM is caught: {name}")
     return judge(
         [
             Claim("kills that came to pass", done.total(), 0.75 * kills, at_least=True),
             Claim("tracebacks, orphans, wrong exit codes, lost or wrong points", len(problems), 0),
             Claim("kills at or after the first request", requested, done.total() / 2, at_least=True),
-            Claim(f"until {OURS} catches SIGTERM, to {BARE}", taken[OURS] / taken[BARE], 1.1),
         ]
     )
 

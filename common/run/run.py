@@ -141,9 +141,8 @@ def _save_sent(session: Session, before: Document, window: Window, memory: dict[
     elif session.collector.has_history and reasons.keys() - {"state", "series_cap"}:
         command = session.backfill_command(window)
         log.warning("some units were lost; to send them later: %s", command)
-    # Of two runs that overlap the earlier one must not move the end back: the next run would report a gap.
-    sent_until = max(window.until, before.sent_until or 0)
-    session.save_state(Document(now=session.now, sent_until=sent_until, last_success=success, memory=memory))
+    sent = Document(now=session.now, sent_until=window.until, last_success=success, memory=memory)
+    session.save_state(sent)
 
 
 def _note_gap(session: Session, sent_until: int | None, window: Window) -> None:

@@ -190,7 +190,7 @@ class Session:
                 if found.now > document.now:
                     log.info("a run that began later has saved the state document: it is left alone")
                     return
-                # A run that began earlier may have sent since: its end is not moved back.
+                # Of two runs that overlap none moves the end back: the next run would report a gap.
                 end = max(found.sent_until or 0, document.sent_until or 0) or None
                 self.cache.document = document = document.model_copy(update={"sent_until": end})
             except ValueError:

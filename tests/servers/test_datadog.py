@@ -102,13 +102,6 @@ def test_a_wrong_or_missing_key_is_forbidden(
     assert (answer.status, answer.json(), intake.points) == (403, {"errors": ["Forbidden"]}, {})
 
 
-def test_it_serves_as_its_own_proxy(intake: Intake) -> None:
-    with urllib3.ProxyManager(intake.url, retries=False) as proxy:
-        url = "http://api.datadoghq.test/api/v1/validate"
-        assert proxy.request("GET", url, headers={"DD-API-KEY": KEY}).status == 200
-    assert [(each.path, each.target) for each in intake.requests] == [("/api/v1/validate", url)]
-
-
 def padded(size: int) -> bytes:
     return json.dumps({"series": [one()]}).encode().ljust(size)
 

@@ -93,12 +93,11 @@ class Killed:
 class KillHarness:
     """A copy of the service, a store and an intake."""
 
-    def __init__(self, folder: Path, intake: Intake, *launcher: str) -> None:
+    def __init__(self, folder: Path, intake: Intake) -> None:
         root = folder / "service"
         root.mkdir()
         self._store = folder / "store"
         self._intake = intake
-        self._launcher = launcher
         environment = {"DD_ENV": "test", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": intake.url}
         self._project = Project(root, environment)
         add_seconds(self._project, self._store)
@@ -129,8 +128,7 @@ class KillHarness:
             problems.append(f"exit code {ran.returncode}: {ran.stdout}{ran.stderr}")
         if "Traceback" in ran.stderr or "Exception ignored" in ran.stderr:
             problems.append(ran.stderr)
-        groups = [] if self._launcher else met["groups"]  # the numbers are other ones outside
-        problems += [f"process {pid} is left" for pid in groups if not ended(pid) or alive(pid)]
+        problems += [f"process {pid} is left" for pid in met["groups"] if not ended(pid) or alive(pid)]
         named = tuple(f"{kill}, {met}: {problem}" for problem in problems)
         return Killed(happened=True, handled=met["handled"], requested=met["requested"], problems=named)
 
@@ -157,13 +155,12 @@ class KillHarness:
             expected = {1: "1 failed", 0: "1 ok"}.get(ran.returncode)
             return expected is not None and expected in ran.stdout
         if kill.signal == signal.SIGKILL or not handled:
-            # To the first process of a container the kernel sends no signal that it does not catch.
-            return ran.returncode == (0 if self._launcher else -kill.signal)
+            return ran.returncode == -kill.signal
         return ran.returncode == 128 + kill.signal
 
     def _run(self, kill: Kill) -> subprocess.CompletedProcess[str]:
         self._plan.write_text(json.dumps(asdict(kill)))
-        return self._project.run_command([*self._launcher, *self._project.command("seconds", "--push")])
+        return self._project.run("seconds", "--push")
 
 
 def plan(events: dict[str, Events], kills: int) -> Iterator[Kill]:
@@ -186,7 +183,7 @@ def plan(events: dict[str, Events], kills: int) -> Iterator[Kill]:
 
 
 @contextmanager
-def killing(*launcher: str) -> Iterator[KillHarness]:
-    """Give a harness; the command line is started by `launcher`, where one is named."""
+def killing() -> Iterator[KillHarness]:
+    """Give a harness with a folder and an intake of its own."""
     with tempfile.TemporaryDirectory() as folder, Intake(key=KEY) as intake:
-        yield KillHarness(Path(folder), intake, *launcher)
+        yield KillHarness(Path(folder), intake)

@@ -61,18 +61,11 @@ def test_help_needs_no_third_party_module() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (["--pusch"], "unrecognized arguments: --pusch (did you mean '--push'?)"),
-        (["host", "--push", "--check"], "argument --check: not allowed with argument --push"),
-        (["hots"], "there is no collector 'hots' (did you mean 'host'?); there are:"),
-    ],
-)
-def test_error_of_the_command_line_is_one_line(arguments: list[str], error: str) -> None:
-    ran = bare(*arguments)
+def test_error_of_the_command_line_is_one_line() -> None:
+    ran = bare("hots")
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
-    assert ran.stderr.startswith(f"run_collector.py: {error}")
+    hint = "there is no collector 'hots' (did you mean 'host'?); there are: "
+    assert ran.stderr.startswith(f"run_collector.py: {hint}")
 
 
 @pytest.mark.slow

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 import venv
-import zipfile
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from support.project import ROOT, Project
+from support.project import Project
 
 pytestmark = pytest.mark.slow
 
@@ -88,51 +84,3 @@ def test_python_that_is_too_old_defers_to_the_project_or_says_what_to_run(toys: 
     sentence = f"run_collector.py: Python 3.11 or later is needed: run {toys.root}/scripts/setup once\n"
     assert (ran.returncode, ran.stderr) == ((0, "") if own else (2, sentence))
     assert ("one: ok" in ran.stdout) is own
-
-
-def wheel(folder: Path, name: str) -> str:
-    """A package of one empty module, as a line of a lock; the same bytes each time."""
-    path = folder / f"{name}-1.0-py3-none-any.whl"
-    about = f"{name}-1.0.dist-info"
-    files = {
-        f"{name}.py": "",
-        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{about}/RECORD": f"{name}.py,,\n{about}/METADATA,,\n{about}/WHEEL,,\n{about}/RECORD,,\n",
-    }
-    with zipfile.ZipFile(path, "w") as made:
-        for inside, text in files.items():
-            made.writestr(zipfile.ZipInfo(inside), text)
-    return f"{name} @ {path.as_uri()} --hash=sha256:{sha256(path.read_bytes()).hexdigest()}\n"
-
-
-def test_setup_installs_the_lock_and_removes_nothing(tmp_path: Path) -> None:
-    for folder in ("scripts", "locks"):
-        (tmp_path / folder).mkdir()
-    for name in ("setup", "environment"):
-        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
-    for group in ("demo", "dev"):
-        (tmp_path / "locks" / f"{group}.txt").write_text("")
-    lock = tmp_path / "locks" / "service.txt"
-
-    def setup(*names: str) -> str:
-        lock.write_text("".join(wheel(tmp_path, name) for name in names))
-        environment = {"PATH": os.environ["PATH"], "PYTHON": sys.executable, "PIP_NO_INDEX": "1"}
-        command = [tmp_path / "scripts" / "setup"]
-        ran = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=300, check=False
-        )
-        assert ran.returncode == 0, ran.stderr
-        return ran.stderr
-
-    def has(*names: str) -> bool:
-        code = f"import {', '.join(names)}"
-        return (
-            subprocess.run([tmp_path / ".venv" / "bin" / "python", "-c", code], check=False).returncode == 0
-        )
-
-    assert "Installing locks/service.txt into .venv (once)" in setup("first")
-    assert has("first")
-    assert setup("first") == ""
-    setup("second")
-    assert has("first", "second")

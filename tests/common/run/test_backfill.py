@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
-import re
-import shlex
 import signal
-import subprocess
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from common.times import iso
 from common.window import Window
-from support.backfills import APP_KEY, NAMES, fixed, held, pushes, span_of, truth
+from support.backfills import NAMES, fixed, held, pushes, span_of, truth
 from support.project import Project
 from support.servers.datadog import Intake
 from support.servers.wandb import Wandb
 from support.terminal import at_terminal
-
-
-def two_values(intake: Intake) -> list[object]:
-    return [write for write in intake.write_log if write.replaced not in (None, write.value)]
 
 
 class TestPush:
@@ -40,15 +31,6 @@ class TestPush:
         assert len(wandb.requests) == 1
         assert "about " in ran.stderr
         assert "visible within 14 hours" in ran.stderr
-
-    @pytest.mark.slow
-    def test_a_live_tick_and_a_backfill_write_the_same_points(self, fleet: Project, intake: Intake) -> None:
-        assert fleet.run("wandb", "--push").returncode == 0
-        live = {key: value for key, value in held(intake).items() if key[0] in NAMES}
-        assert len(live) > 20
-        intake.points.clear()
-        assert fleet.run("wandb", "--since", "20m", "--push", "--yes").returncode == 0
-        assert {key: value for key, value in held(intake).items() if key in live} == live
 
 
 class TestAPerson:
@@ -67,81 +49,6 @@ class TestAPerson:
     def test_may_interrupt_instead_of_answering(self, fleet: Project, intake: Intake) -> None:
         code, _ = at_terminal(fleet, "wandb", *fixed(3), "--push", answer=signal.SIGINT)
         assert (code, pushes(intake)) == (130, 0)
-
-
-class TestFiles:
-    NAME = "xenna.pipeline.progress"
-
-    @pytest.fixture
-    def pipelines(self, project: Project, intake: Intake, tmp_path: Path) -> Project:
-        """A pipeline that wrote a record a minute for ten hours, and one line of garbage."""
-        project.keep("xenna")
-        self.start = int(time.time()) // 3600 * 3600 - 13 * 3600
-        lines = [_record(number + 1, self.start + 60 * number) for number in range(600)]
-        (tmp_path / "records.jsonl").write_text("\n".join([*lines[:100], "{garbage", *lines[100:]]) + "\n")
-        project.environment |= {"DD_APP_KEY": APP_KEY, "FLEETGAUGE_XENNA_PATHS": str(tmp_path / "*.jsonl")}
-        intake.historical.add(self.NAME)
-        return project
-
-    def options(self, since: int, until: int) -> list[str]:
-        return ["--since", iso(since), "--until", iso(until), "--push", "--yes", "--only-enabled"]
-
-    def is_complete(self, intake: Intake, since: int, until: int) -> bool:
-        """Return whether the intake has each record of the span, and no other point."""
-        seconds = {self.start + 60 * number: (number + 1) / 10 for number in range(600)}
-        return {(key.metric, key.second): value for key, value in intake.points.items()} == {
-            (self.NAME, second): value for second, value in seconds.items() if since <= second < until
-        }
-
-    @pytest.mark.slow
-    def test_killed_in_every_window_it_ends_as_if_it_had_not_been(
-        self, pipelines: Project, intake: Intake
-    ) -> None:
-        """SIGTERM logs the command that continues; after a SIGKILL the same command is run again."""
-        since, until = self.start + 1800, self.start + 5 * 3600
-        arguments = ["xenna", *self.options(since, until)]
-        for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
-            stderr = _signalled(pipelines, intake, arguments, number)
-            if number == signal.SIGTERM:
-                [command] = re.findall(r"to continue: run_collector\.py ([^\"]*)", stderr)
-                arguments = shlex.split(command)
-        ran = pipelines.run(*arguments)
-        assert ran.returncode == 0, ran.stdout
-        assert self.is_complete(intake, since, until)
-        assert two_values(intake) == []
-
-    def test_a_span_is_read_out_of_files_and_a_bad_line_counts_once(
-        self, pipelines: Project, intake: Intake
-    ) -> None:
-        since, until = self.start + 3600, self.start + 5 * 3600
-        [entry] = pipelines.document("xenna", *self.options(since, until))["collectors"]
-        assert (entry["status"], entry["dropped"]) == ("ok", {"not_json": 1})
-        assert self.is_complete(intake, since, until)
-
-
-def _signalled(project: Project, intake: Intake, arguments: list[str], number: int) -> str:
-    """Send a signal to a run once it has sent its second window; return what it logged."""
-    run: list[subprocess.Popen[str]] = []
-    started = threading.Event()
-    before = len(intake.payloads)
-
-    def stop(_: object) -> None:
-        if len(intake.payloads) == before + 2 and started.wait(30):
-            run[0].send_signal(number)
-
-    intake.on("applied", stop)
-    run.append(project.start(*arguments))
-    started.set()
-    _, stderr = run[0].communicate(timeout=60)
-    assert run[0].returncode in {128 + number, -number}
-    return stderr
-
-
-def _record(seq: int, at: float) -> str:
-    """Return a line that a pipeline leaves behind."""
-    envelope = {"schema_version": 1, "kind": "xenna", "event": "stats", "run_id": "r1", "seq": seq}
-    source = {"timestamp": at, "host": "node-1", "pid": 7, "pipeline_kind": "curate", "run_hash": "3f9d"}
-    return json.dumps({**envelope, **source, "metrics": {"progress": seq / 10}, "stages": []})
 
 
 class TestLooking:

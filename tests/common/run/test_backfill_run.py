@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from common import signals
 from common.collector import Context
 from common.errors import SourceError
 from common.metric import Series
@@ -334,6 +335,19 @@ class TestContinuing:
         assert push(toy, Backfill(NOW - HOUR, NOW)).status is Status.OK
         assert toy.seconds() == [*range(NOW - 4 * HOUR, NOW, 60)]
         assert all(write.replaced in (None, write.value) for write in toy.intake.write_log)
+
+    def test_signal_prints_that_command_once_something_was_sent(self, toy: Toy) -> None:
+        printed: list[str] = []
+
+        def collect(context: Context[Any]) -> Iterator[Series]:
+            printed.append(signals.advice)
+            yield from each_minute(context)
+
+        hourly(toy, collect)
+        assert push(toy, span(3)).status is Status.OK
+        commands = [self.command(NOW - hours * HOUR, NOW) for hours in (2, 1)]
+        advice = [f"not everything was sent; to continue: {shlex.join(command)}" for command in commands]
+        assert ([*printed, signals.advice]) == ["", *advice, ""]
 
     def test_a_slice_continues_without_being_one(
         self, toy: Toy, capsys: pytest.CaptureFixture[str], tmp_path: Path
