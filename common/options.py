@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from common.shards import ALONE, Shard
 
+LIVE, PAST = 120.0, 3600.0  # deadlines of a run, in seconds
 DATADOG = "datadog"  # the name under which --check and --print-config are about what all collectors share
 
 
@@ -44,7 +45,7 @@ class Options:
     """How to run each collector. `timeout` is the deadline of one run, in seconds."""
 
     mode: Mode = Mode.DRY_RUN
-    timeout: float = 120.0
+    timeout: float = LIVE
     step: int | None = None  # seconds; None for the configured step
     every: int | None = None  # seconds between the runs of a process that stays
     named: bool = True  # whether a collector was named, so that a missing setting is an error and not a skip

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from common.errors import ConfigurationError
-from common.options import Backfill, Mode, Options
+from common.options import LIVE, PAST, Backfill, Mode, Options
 from common.registry import nearest
 from common.shards import SHARDED, Shard
 from common.times import iso, parse_duration, parse_moment
 from fleetgauge import __version__
 
 LAST_DAY = "1d"  # the span of a page without --since
-LIVE, PAST = 120.0, 3600.0  # deadlines, in seconds
 TO_END = 15.0  # seconds that ending a child which hangs, and reporting that, may take
 MAX_PARTS = 10_000  # of --shard and --slice
 INDEX = "JOB_COMPLETION_INDEX"  # which Kubernetes sets in each pod of an Indexed Job

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import logs, registry
-from common.cli.arguments import COMPLETION, LIVE, options_of, parser
+from common.cli.arguments import COMPLETION, options_of, parser
 from common.errors import ConfigurationError
-from common.options import DATADOG, Mode, Options
+from common.options import DATADOG, LIVE, Mode, Options
 from common.outcome import Outcome, Status
 from common.text import visible
 

@@ -8,7 +8,6 @@ import logging
 import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -117,16 +116,6 @@ def test_verbose_lines_are_ours_and_others_are_warnings_only(
     assert [json.loads(line)["status"] for line in stream.getvalue().splitlines()] == seen.split()
 
 
-def test_setting_up_again_replaces_the_first(capsys: pytest.CaptureFixture[Any]) -> None:
-    first, second = io.StringIO(), io.StringIO()
-    set_up(first)
-    set_up(second).warning("x")
-    assert (first.getvalue(), len(second.getvalue().splitlines())) == ("", 1)
-    logs.set_up("host", verbose=False)
-    logging.getLogger("common").warning("to standard error")
-    assert "to standard error" in capsys.readouterr().err
-
-
 def forms(secret: str) -> list[str]:
     """What libraries make of a secret that they quote."""
     raw = secret.encode(errors="surrogatepass")
@@ -162,17 +151,10 @@ def test_no_way_to_write_a_secret_shows_it(secret: str, way: int, before: str, a
     assert re.fullmatch(r"<[\[\]{}: headersb'\"\\]*>" if way < 13 else r"<.{0,16}>", left)
 
 
-def test_longest_of_several_secrets_is_replaced() -> None:
-    for secret in ("abcd", "abcdef", "wxyz"):
-        logs.remember_secret(secret)
-    assert logs.redact("<abcdef> <abcd> wxyz abc") == "<[redacted]> <[redacted]> [redacted] abc"
-
-
-def test_only_what_is_long_enough_to_be_a_secret_is_replaced() -> None:
-    for value in ("", "  ", "abc", " 12345\n"):
+def test_longest_of_several_secrets_is_replaced_and_no_short_text() -> None:
+    for value in ("", "  ", "abc", " 12345\n", "wxyz", "wxyz12"):
         logs.remember_secret(value)
-    logs.remember_secret("wxyz")
-    assert logs.redact("abc 12345 wxyz") == "abc [redacted] [redacted]"
+    assert logs.redact("abc 12345 <wxyz12> wxyz") == "abc [redacted] <[redacted]> [redacted]"
 
 
 def test_untrusted_text_is_one_line_without_escape_sequences() -> None:

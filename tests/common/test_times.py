@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.times import iso, parse_duration, parse_http_date, parse_moment, tick
+from common.times import iso, parse_duration, parse_http_date, parse_moment
 
 NOON = 1_794_744_000  # 2026-11-15T12:00:00Z
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -36,11 +36,6 @@ def test_a_duration_is_read_as_people_write_it(text: str, seconds: int) -> None:
 def test_another_text_is_refused_with_the_accepted_forms(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a duration: write seconds \(900\) or units \(15m"):
         parse_duration(text)
-
-
-@pytest.mark.parametrize(("now", "at"), [(1799.9, 900), (1800, 1800), (1800.5, 1800), (899, 0)])
-def test_a_tick_is_now_floored_to_the_step(now: float, at: int) -> None:
-    assert tick(now, 900) == at
 
 
 @pytest.mark.parametrize(

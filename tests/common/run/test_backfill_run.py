@@ -192,11 +192,6 @@ class TestAgreeing:
             assert push(toy, asked).status is Status.EMPTY
         assert toy.person.asked == []
 
-    def test_without_a_person_it_is_logged(self, toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
-        past(toy, VALUE(1, NOW - 60))
-        assert push(toy, span(0.25)).report.points_sent == 1
-        assert "about 1 points, " in capsys.readouterr().err
-
     def test_estimate_of_a_window_that_is_sent_in_parts_is_of_the_span(
         self, toy: Toy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -307,20 +302,6 @@ class TestContinuing:
     def command(self, since: int, until: int, *options: str) -> list[str]:
         times = ["--since", iso(since), "--until", iso(until), "--step", "1m"]
         return ["run_collector.py", "toy", *times, *options, "--push", "--yes"]
-
-    @pytest.mark.parametrize("error", [SourceError("gone"), KeyError("x")])
-    def test_a_collector_that_fails_on_the_way(
-        self, toy: Toy, capsys: pytest.CaptureFixture[str], error: BaseException
-    ) -> None:
-        def collect(context: Context[Any]) -> Iterator[Series]:
-            if context.window.since == NOW - 2 * HOUR:
-                raise error
-            yield from each_minute(context)
-
-        hourly(toy, collect)
-        outcome = push(toy, span(4))
-        assert (outcome.status, outcome.report.points_sent) == (Status.FAILED, 120)
-        assert self.continued(capsys) == self.command(NOW - 2 * HOUR, NOW)
 
     @pytest.mark.parametrize("applied", [False, True])
     def test_an_intake_that_refuses_on_the_way(
