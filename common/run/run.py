@@ -61,11 +61,10 @@ def run(
     After a live push the self-metrics are sent too.
     """
     started = time.monotonic()
-    report = Report()
     session: Session | None = None
     raised: BaseException | None = None
     try:
-        session = Session(name, options, environ, report, cache or Cache(), clock, progress)
+        session = Session(name, options, environ, clock, cache, progress)
         if options.mode is Mode.CHECK:
             check(session)
         elif options.mode is Mode.PRINT_CONFIG:
@@ -84,15 +83,9 @@ def run(
         raised = error
         if not isinstance(error, FleetgaugeError):
             log.exception("%s: unexpected error", name)
-    as_of = None
-    if session and session.sink and options.mode is Mode.DRY_RUN:
-        found = cast("Points", session.sink)
-        if points is not None:
-            points[name] = found
-        if options.backfill is None:
-            as_of = max((series.times[-1] for series in found), default=None)
-    outcome = _outcome(name, options, session, report, raised)
-    outcome = replace(outcome, seconds=round(time.monotonic() - started, 3), as_of=as_of)
+    if points is not None and session and session.sink and options.mode is Mode.DRY_RUN:
+        points[name] = cast("Points", session.sink)
+    outcome = _outcome(name, options, session, raised, seconds=round(time.monotonic() - started, 3))
     # Self-metrics are about live pushes. Without a session there are no settings to send them with.
     is_live_push = options.mode is Mode.PUSH and options.backfill is None
     if session and is_live_push and outcome.status is not Status.SKIPPED:
@@ -166,13 +159,14 @@ def _note_gap(session: Session, sent_until: int | None, window: Window) -> None:
 
 
 def _outcome(
-    name: str, options: Options, session: Session | None, report: Report, raised: BaseException | None
+    name: str, options: Options, session: Session | None, raised: BaseException | None, *, seconds: float
 ) -> Outcome:
     """Return the outcome of a run from its report, its sink and its error, without secrets.
 
     An error makes it failed, or skipped; otherwise a lost unit makes it partial, and a run that found nothing
     is empty, which is not a failure: a quiet weekend is no outage.
     """
+    report, as_of = session.report if session else Report(), None
     is_absent = isinstance(raised, NotConfiguredError) and not options.named
     if is_absent or isinstance(raised, DeclinedError):
         status = Status.SKIPPED
@@ -188,13 +182,15 @@ def _outcome(
         report.points_sent = sink.points_sent
         report.dropped += sink.dropped
         report.examples |= sink.examples
+        if options.mode is Mode.DRY_RUN and options.backfill is None:
+            as_of = max((series.times[-1] for series in cast("Points", sink)), default=None)
     report.examples = {reason: logs.redact(text) for reason, text in report.examples.items()}
     report.findings = [*map(logs.redact, report.findings)]
     more = len(report.lost) - MAX_LISTED_UNITS
     report.lost = [*map(logs.redact, report.lost[:MAX_LISTED_UNITS])]
     if more > 0:
         report.lost.append(f"and {more} more")
-    return Outcome(name, status, report=report, error=_summary(raised) if raised else None)
+    return Outcome(name, status, seconds, report, _summary(raised) if raised else None, as_of)
 
 
 def _summary(error: BaseException) -> ErrorSummary:
@@ -245,7 +241,7 @@ def report_failure(
     """
     try:
         options = replace(options, timeout=REPORT_TIMEOUT)
-        session = Session(outcome.collector, options, environ, Report(), Cache(), clock)
+        session = Session(outcome.collector, options, environ, clock)
         # The tick in which the run began, as the child would have stated it. One that stays had runs before.
         if options.every is None:
             session.now -= int(outcome.seconds)

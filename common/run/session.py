@@ -85,14 +85,14 @@ class Session:
         name: str,
         options: Options,
         environ: Mapping[str, str],
-        report: Report,
-        cache: Cache,
         clock: Callable[[], float] = time.time,
+        cache: Cache | None = None,
         progress: Progress = ignore_progress,
     ) -> None:
-        self.name, self.options, self.report, self.cache = name, options, report, cache
-        self.clock, self.progress = clock, progress
+        self.name, self.options, self.clock, self.progress = name, options, clock, progress
         self.now = int(clock())  # of everything in this run
+        self.report = Report()
+        self.cache = cache = cache or Cache()
         self.deadline = Deadline(options.timeout)
         self.sink: Sink | None = None
         cache.configuration = cache.configuration or Configuration(environ, options.config)
