@@ -75,13 +75,17 @@ def supervise(
     def watch(name: str) -> None:
         while True:
             with slots:
+                started = time.monotonic()
                 try:
                     for outcome in _outcomes(name, options, argv, environ):
                         arrived.put(outcome)
+                except ChildProcessError as error:
+                    log.error("%s: %s", name, error)
+                    arrived.put(_failed(name, str(error), started))
                 # A defect of ours must not leave the parent waiting.
                 except Exception as error:
                     log.exception("%s: unexpected error", name)
-                    arrived.put(_failed(name, f"unexpected error: {error}", time.monotonic()))
+                    arrived.put(_failed(name, f"unexpected error: {error}", started))
             if every is None:
                 return
             # Not at once: a collector that fails at start would be started in a loop.
@@ -120,12 +124,12 @@ def supervise(
 
 
 def _outcomes(name: str, options: Options, argv: list[str], environ: Mapping[str, str]) -> Iterator[Outcome]:
-    """Start a child and yield its outcomes as it prints them; where it dies or hangs, the reason as the last.
+    """Start a child, yield its outcomes as it prints them, and end it; one that runs once has one outcome.
 
-    A child that runs once is ended after its first outcome. It is in `signals.children` while it runs, so
-    that it never outlives an interrupted parent.
+    ChildProcessError, with the reason, where it dies, hangs or prints anything else. It is in
+    `signals.children` while it runs, so that it never outlives an interrupted parent.
     """
-    started = time.monotonic()
+    end_at = time.monotonic() + options.timeout + GRACE  # until its next outcome
     command = [sys.executable, str(registry.ROOT / "scripts" / "run_collector.py"), *argv]
     given = child_environment(name, environ, options.config)
     try:
@@ -135,39 +139,33 @@ def _outcomes(name: str, options: Options, argv: list[str], environ: Mapping[str
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=given, start_new_session=True
         )
     except OSError as error:  # the machine is short of descriptors, processes or memory
-        yield _failed(name, f"the child could not be started: {error.strerror or error}", started)
-        return
+        raise ChildProcessError(f"the child could not be started: {error.strerror or error}") from None
     signals.children.add(process.pid)
     output = cast("IO[bytes]", process.stdout).fileno()
-    end_at = started + options.timeout + GRACE  # until its next outcome
-    printed, why = b"", ""
-    while not why:
-        ready, _, _ = select.select([output], [], [], max(0.0, end_at - time.monotonic()))
-        chunk = os.read(output, 65536) if ready else b""
-        *lines, printed = (printed + chunk).split(b"\n")
-        if not ready:
-            why = f"its deadline of {options.timeout:g} s passed, and the child did not end by itself"
-        elif not chunk:
-            code = _end(process, patience=GRACE)
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-            why = f"the child {how} without a report"
-        elif len(printed) > MAX_OUTCOME_BYTES:
-            why = f"what the child printed is longer than {MAX_OUTCOME_BYTES:,} bytes"
-        for line in lines:
-            try:
-                outcome = Outcome.decode(line)
-            except ValueError as error:
-                why = f"what the child printed is {error}"
-                break
-            if options.every is None:
-                _end(process)  # before the parent may end
+    printed = b""
+    try:
+        while len(printed) <= MAX_OUTCOME_BYTES:
+            ready, _, _ = select.select([output], [], [], max(0.0, end_at - time.monotonic()))
+            if not ready:
+                why = f"its deadline of {options.timeout:g} s passed, and the child did not end by itself"
+                raise ChildProcessError(why)
+            chunk = os.read(output, 65536)
+            if not chunk:
+                code = _end(process, patience=GRACE)
+                how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+                raise ChildProcessError(f"the child {how} without a report")
+            *lines, printed = (printed + chunk).split(b"\n")
+            for outcome in map(Outcome.decode, lines):
                 yield outcome
-                return
-            yield outcome
-            # The next outcome of a process that stays is due after one interval.
-            end_at = time.monotonic() + options.every + options.timeout + GRACE
-    _end(process)
-    yield _failed(name, why, started)
+                if options.every is None:
+                    return
+                # The next outcome of a process that stays is due after one interval.
+                end_at = time.monotonic() + options.every + options.timeout + GRACE
+        raise ChildProcessError(f"what the child printed is longer than {MAX_OUTCOME_BYTES:,} bytes")
+    except ValueError as error:
+        raise ChildProcessError(f"what the child printed is {error}") from None
+    finally:
+        _end(process)
 
 
 def _end(process: subprocess.Popen[bytes], patience: float = 0.0) -> int:
@@ -190,8 +188,7 @@ def _end(process: subprocess.Popen[bytes], patience: float = 0.0) -> int:
 
 
 def _failed(name: str, why: str, started: float) -> Outcome:
-    """Log the failure of a child that has no outcome of its own, and return it as one."""
-    log.error("%s: %s", name, why)
+    """Return the outcome of a child that has none of its own."""
     seconds = round(time.monotonic() - started, 3)
     return Outcome(name, Status.FAILED, seconds=seconds, error=ErrorSummary(CHILD_ERROR, why))
 
