@@ -23,6 +23,7 @@ from common.run.run import report_failure
 from common.run.session import Cache
 from common.times import iso
 from common.window import Window
+from support.project import KEY
 from support.servers.faults import Fault
 from support.standins import NOW
 from support.toy_runs import OTHER, TOTAL, VALUE, Toy
@@ -438,6 +439,18 @@ class TestOutcome:
         outcome = toy.run()
         lost = outcome.report.lost
         assert (outcome.status, len(lost), lost[-1]) == (Status.PARTIAL, units, last)
+
+    def test_texts_of_an_outcome_have_no_secret(self, toy: Toy) -> None:
+        def collect(context: Context[Any]) -> Iterator[Series]:
+            context.report.drop("odd", example=f"line {KEY}")
+            context.report.lose(f"page {KEY}", "gone")
+            context.report.findings.append(f"found {KEY}")
+            yield VALUE(1, context.now)
+
+        toy.answers(collect)
+        report = toy.push().report
+        assert (report.examples, report.findings) == ({"odd": "line [redacted]"}, ["found [redacted]"])
+        assert report.lost == ["page [redacted]: gone"]
 
     def test_a_run_without_points_is_empty(self, toy: Toy) -> None:
         toy.answers(lambda _: iter([VALUE.series((), ())]))
