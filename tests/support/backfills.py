@@ -61,7 +61,3 @@ def held(intake: Intake) -> Points:
         (key.metric, key.second, tuple(tag for tag in key.tags if tag not in common)): value
         for key, value in intake.points.items()
     }
-
-
-def pushes(intake: Intake) -> int:
-    return sum(request.path == "/api/v2/series" for request in intake.requests)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import signal
 import subprocess
 from contextlib import suppress
 
@@ -12,11 +11,11 @@ from support.project import Project
 
 
 def at_terminal(
-    project: Project, *arguments: str, answer: str | signal.Signals = "", without: str = "", **extra: str
+    project: Project, *arguments: str, answer: str = "", without: str = "", **extra: str
 ) -> tuple[int, str]:
     """Run with a terminal; return the exit code, and what the terminal showed.
 
-    A prompt is answered with a line or a signal. `without` is a stream that is not the terminal's.
+    A prompt is answered with a line. `without` is a stream that is not the terminal's.
     """
     master, slave = pty.openpty()
     streams = {
@@ -38,9 +37,6 @@ def at_terminal(
                 shown += chunk
                 if b"[y/N]" in shown and not is_answered:
                     is_answered = True
-                    if isinstance(answer, signal.Signals):
-                        run.send_signal(answer)
-                    else:
-                        os.write(master, answer.encode())
+                    os.write(master, answer.encode())
         os.close(master)
     return run.returncode, shown.decode(errors="replace")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import signal
 from pathlib import Path
 
 import pytest
 
 from common.times import iso
 from common.window import Window
-from support.backfills import NAMES, fixed, held, pushes, span_of, truth
+from support.backfills import NAMES, fixed, held, span_of, truth
 from support.project import Project
 from support.servers.datadog import Intake
 from support.servers.wandb import Wandb
@@ -45,10 +44,6 @@ class TestAPerson:
         assert (code, intake.historical) == (0, set())
         assert fleet.run(*asked, "--yes").returncode == 0
         assert len(intake.series("wandb.runs.active").popitem()[1]) == 12
-
-    def test_may_interrupt_instead_of_answering(self, fleet: Project, intake: Intake) -> None:
-        code, _ = at_terminal(fleet, "wandb", *fixed(3), "--push", answer=signal.SIGINT)
-        assert (code, pushes(intake)) == (130, 0)
 
 
 class TestLooking:

@@ -11,7 +11,7 @@ import pytest
 
 from common.collector import load_collector
 from common.metric import Combine
-from common.options import Backfill, Mode, Options
+from common.options import Mode, Options
 from common.outcome import Outcome, Status
 from common.run.run import run
 from support.project import KEY
@@ -46,10 +46,6 @@ class Fleet:
 
     def push(self, kind: str, place: str, **environment: str) -> Outcome:
         """One tick over the records of a place."""
-        return self.run(kind, Options(Mode.PUSH, timeout=60), place, environment)
-
-    def run(self, kind: str, options: Options, place: str, environment: dict[str, str]) -> Outcome:
-        """Run a collector on a node."""
         environ = {
             "DD_ENV": "test",
             "DD_API_KEY": KEY,
@@ -60,7 +56,7 @@ class Fleet:
         if kind in KINDS:
             environ[f"FLEETGAUGE_{kind.upper()}_PATHS"] = str(self.folder / place)
         environ |= environment
-        return run(kind, options, environ, clock=lambda: self.now)
+        return run(kind, Options(Mode.PUSH, timeout=60), environ, clock=lambda: self.now)
 
     def on_each_node(self, kind: str, **environment: str) -> list[Outcome]:
         return [self.push(kind, node, FLEETGAUGE_NODE_LOCAL="true", **environment) for node in NODES]
@@ -128,12 +124,3 @@ def test_what_every_node_would_read_alike_is_refused(
         "and every node would send all of it" in outcome.error.message
     )
     assert fleet.intake.value("collector.up", [f"collector:{kind}"], host="node-a") == 0
-
-
-def test_a_backfill_on_each_node_carries_its_name(fleet: Fleet) -> None:
-    fleet.fill("xenna")
-    span = Backfill(fleet.now - 1200, fleet.now)
-    options = Options(Mode.PUSH, timeout=60, backfill=span)
-    for node in NODES:
-        assert fleet.run("xenna", options, node, {"FLEETGAUGE_NODE_LOCAL": "true"}).report.points_sent > 0
-    assert {host for _, host in fleet.intake.series("xenna.pipeline.progress")} == set(NODES)
