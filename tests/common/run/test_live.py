@@ -143,12 +143,14 @@ class TestContext:
 
         toy.answers(collect)
         toy.run(timeout=59.5, ahead=30)
-        toy.push(timeout=40, every=900)
+        toy.push(timeout=20, every=900)
         dry, push = seen
         assert (dry.now, dry.window.until, dry.window.is_live) == (NOW + 30, TICK, True)
         assert dry.window.earliest == NOW + 30 + 60 + 30 - 3600
-        assert (round(dry.deadline.seconds, 1), dry.stays, dry.memory) == (49.5, False, {})
-        assert (round(push.deadline.seconds), push.stays) == (40 - 8, True)
+        assert (dry.stays, dry.memory, push.stays) == (False, {}, True)
+        # Some of it has passed already. What is left to deliver is at most ten seconds, or a fifth.
+        assert 40 < dry.deadline.seconds <= 49.5
+        assert 11 < push.deadline.seconds <= 16
 
     def test_a_dry_run_reads_memory_ignores_sent_until_and_saves_nothing(self, ticking: Toy) -> None:
         ticking.push()
