@@ -95,7 +95,7 @@ def child(runs: int, days: int, now: int, usage: bool) -> None:
     span = Window(until - days * DAY, until, STEP)
     options = settings(usage)
     ledger = Ledger(Project("acme", "ants"), [*fleet(runs, span, options)], span.ticks, options)
-    table = SeriesTable(("env:bench", "service:fleetgauge"), 10**9, span.since, span.until, many_ticks=True)
+    table = SeriesTable(("env:bench", "service:fleetgauge"), 10**9, span.since, span.until)
     points, names = 0, set()
     began = time.process_time()
     for stretch in ledger.stretches():

@@ -51,7 +51,7 @@ class DatadogSink:
         now = int(client.clock())
         oldest = now - MAX_AGE if since is None else since
         tags = (f"env:{core.env}", f"service:{core.service}")
-        self._table = SeriesTable(tags, self._cap, oldest, now + MAX_AHEAD, many_ticks=since is not None)
+        self._table = SeriesTable(tags, self._cap, oldest, now + MAX_AHEAD)
         # The same objects, so that what the table drops later is visible here.
         self.dropped, self.examples = self._table.dropped, self._table.examples
         self.beyond_cap = self._table.beyond_cap

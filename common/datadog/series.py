@@ -25,30 +25,27 @@ _Points = tuple[Sequence[int], Sequence[float]]
 class SeriesTable:
     """Collects the series of one run of one collector, and yields them as Datadog stores them.
 
-    Two of our series can be one to Datadog: `run:A` and `run:a` are both stored as `run:a`. A name may have
-    been respelt in between, so they are merged, and the seconds that both have a point for are dropped: the
-    value of either is wrong for the other.
+    Two of our series can be one to Datadog: `run:A` and `run:a` are both stored as `run:a`. The values of
+    either would be wrong for the other, so that both are dropped; of several drains, the spelling that was
+    yielded first is kept.
 
-    A backfill (`many_ticks`) drains several times, and the cap applies to all of it; a live run drains once.
-    Series are yielded without `common_tags`, which every series has. Points before `oldest` or after `newest`
-    are dropped.
+    A backfill drains several times, and the cap applies to all of it. Series are yielded without
+    `common_tags`, which every series has. Points before `oldest` or after `newest` are dropped.
 
     `dropped` counts points by reason: `too_old`, `in_future`, `not_finite`, `tag_collision`, `series_cap` and
     `bad_host`, which alone are still sent, without their host.
     """
 
-    def __init__(
-        self, common_tags: Iterable[str], cap: int, oldest: int, newest: int, *, many_ticks: bool = False
-    ) -> None:
+    def __init__(self, common_tags: Iterable[str], cap: int, oldest: int, newest: int) -> None:
         self.common_tags = tuple(sorted({*map(normalise_tag, common_tags)} - {""}))
         self.dropped: Counter[str] = Counter()
         self.examples: dict[str, str] = {}  # by reason, the first point that was dropped
         self.beyond_cap: dict[str, set[_Key]] = {}  # by metric, the series that were dropped
         self._cap = cap
         self._oldest, self._newest = oldest, newest
-        self._many_ticks = many_ticks
         self._added: list[Series] = []
-        self._sent: dict[_Key, tuple[_Key, int]] = {}  # of a backfill: our series and its last second
+        self._yielded: set[_Key] = set()
+        self._spellings: dict[_Key, _Key] = {}  # ours, of those yielded that Datadog spells differently
 
     def add(self, series: Series) -> None:
         """Add a series whose points are in order of time; points that cannot be sent are dropped."""
@@ -86,19 +83,26 @@ class SeriesTable:
             else:
                 first[key] = series
         self._drop_beyond_cap(first, repeated)
-        # The normal case of a live run: nothing to merge, and no later call that must know what was sent.
-        if not (repeated or respelt or bad_hosts or self._many_ticks):
+        # The normal case: nothing to merge, and every series is spelled as Datadog does.
+        if not (repeated or respelt or bad_hosts or self._spellings):
+            self._yielded.update(first)
             yield from first.values()
             return
-        for key, (metric, tags, host, times, values) in first.items():
-            spelling = (metric.name, host, tags)
-            other, last = self._sent.get(key, (spelling, 0))
-            if key in repeated or other != spelling:
-                times, values = self._merge(key, repeated.get(key) or [first[key]], other, last)
-            if times and self._many_ticks:
-                self._sent[key] = (spelling, max(last, times[-1]))
+        for key, series in first.items():
+            parts = repeated.get(key, [series])
+            spellings = {*map(_key, parts)}
+            if key in self._yielded:
+                spellings.add(self._spellings.get(key, key))
+            if len(spellings) > 1:
+                for part in parts:
+                    self._drop("tag_collision", len(part.times), key, part.times[0])
+                continue
+            times, values = self._merged(parts) if len(parts) > 1 else (series.times, series.values)
             if times:
-                yield Series(metric, key[2], key[1], times, values)
+                self._yielded.add(key)
+                if key not in spellings:
+                    self._spellings[key] = spellings.pop()
+                yield Series(series.metric, key[2], key[1], times, values)
 
     def _stored_key(self, series: Series) -> _Key:
         """Return the series that Datadog makes of ours: each tag once, in order, without common ones.
@@ -135,32 +139,20 @@ class SeriesTable:
                 values.append(number)
         return times, values
 
-    def _merge(self, key: _Key, parts: list[Series], other: _Key, last: int) -> _Points:
-        """Return the points of a stored series that is made of several, in order of time.
+    def _merged(self, parts: list[Series]) -> _Points:
+        """Return the points of a series that was added in parts, in order of time.
 
-        In one second of one spelling counts add up and the last gauge wins. A second that two spellings have
-        a point for is dropped for both. Of a backfill, seconds up to `last` were sent for the spelling
-        `other`, and are dropped for all others.
+        In one second counts add up and the last gauge wins: Datadog adds nothing up, and stores the last of
+        two points of a second, also of a count.
         """
-        spellings: dict[_Key, dict[int, float]] = {}
+        points: dict[int, float] = {}
         for series in parts:
-            points = spellings.setdefault(_key(series), {})
+            adds = series.metric.kind is Kind.COUNT
             for second, value in zip(series.times, series.values, strict=True):
-                # Datadog adds nothing up: of two points of one second it stores the last, also of a count.
-                adds = series.metric.kind is Kind.COUNT and second in points
-                points[second] = _as_number(points[second] + value) if adds else value
-        found: dict[int, list[float]] = {}  # the values of each second, one per spelling
-        for spelling, points in spellings.items():
-            for second, value in points.items():
-                if second <= last and spelling != other:
-                    self._drop("tag_collision", 1, key, second)
-                else:
-                    found.setdefault(second, []).append(value)
-        for second in [second for second, values in found.items() if len(values) > 1]:
-            self._drop("tag_collision", len(found.pop(second)), key, second)
-        times = sorted(found)
-        merged = Series(parts[0].metric, key[2], key[1], times, [found[second][0] for second in times])
-        return self._valid_points(merged)
+                points[second] = points.get(second, 0) + value if adds else value
+        times = sorted(points)
+        # A sum may have become infinite.
+        return self._valid_points(series._replace(times=times, values=[points[second] for second in times]))
 
     def _drop_beyond_cap(self, first: dict[_Key, Series], repeated: dict[_Key, list[Series]]) -> None:
         """Remove new series beyond the cap from `first`, and count their points as dropped.
@@ -168,10 +160,10 @@ class SeriesTable:
         A stable hash decides which, so that every tick sends the same ones: charts of the others are empty,
         instead of all being broken.
         """
-        room = self._cap - len(self._sent)
+        room = self._cap - len(self._yielded)
         if len(first) <= room:
             return
-        new = [key for key in first if key not in self._sent]
+        new = [key for key in first if key not in self._yielded]
         for key in sorted(new, key=_stable_hash)[room:]:
             series = first.pop(key)
             points = sum(len(part.times) for part in repeated.get(key, [series]))

@@ -274,7 +274,6 @@ class Session:
                 self.core.series_cap,
                 oldest=past.since if past else self.now - MAX_AGE,
                 newest=past.until if past else self.now + MAX_AHEAD,
-                many_ticks=past is not None,
                 live_only=(metric.name for metric in collector.live_only) if past else (),
             )
         return self.sink

@@ -21,8 +21,7 @@ class Points:
 
     Points before `oldest` or after `newest` are dropped, as the intake would. `live_only` are the names of
     metrics that a backfill does not have. `metrics` are all that the collector declares, `cap` is the number
-    of series above which new ones are dropped; `many_ticks` is for a backfill. `points_sent` counts what is
-    stored.
+    of series above which new ones are dropped. `points_sent` counts what is stored.
     """
 
     def __init__(
@@ -32,13 +31,12 @@ class Points:
         oldest: int,
         newest: int,
         *,
-        many_ticks: bool = False,
         live_only: Iterable[str] = (),
     ) -> None:
         self.metrics = tuple(metrics)
         self.points_sent = 0
         self.live_only = frozenset(live_only)
-        self._table = SeriesTable((), cap, oldest, newest, many_ticks=many_ticks)
+        self._table = SeriesTable((), cap, oldest, newest)
         self.dropped, self.examples = self._table.dropped, self._table.examples
         self.beyond_cap = self._table.beyond_cap
         # Arrays, because lists of Python numbers would take several times the memory. Integers that a float

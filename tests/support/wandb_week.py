@@ -46,7 +46,7 @@ def _day(end: int, number: int) -> Iterator[Row]:
 def week_points(span: Window = WEEK) -> Points:
     """Return the points of the span as a dry run of a backfill would keep them."""
     live_only = {metric.name for metric in COLLECTOR.live_only}
-    points = Points(METRICS, 20_000, span.since, span.until, many_ticks=True, live_only=live_only)
+    points = Points(METRICS, 20_000, span.since, span.until, live_only=live_only)
     for stretch in Ledger(PROJECT, runs(span), span.ticks, DEFAULTS).stretches():
         send(points, stretch)
     return points

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from collections.abc import Iterable
 
 import pytest
@@ -19,8 +18,8 @@ LOAD = gauge("host.load", "process", "x", "project")
 DONE = count("jobs.done", "job", "x", "project")
 
 
-def table(cap: int = 1000, *, many_ticks: bool = False) -> SeriesTable:
-    return SeriesTable((), cap, NOW - 3600, NOW + 600, many_ticks=many_ticks)
+def table(cap: int = 1000) -> SeriesTable:
+    return SeriesTable((), cap, NOW - 3600, NOW + 600)
 
 
 def drained(*series: Series, into: SeriesTable | None = None) -> list[Series]:
@@ -146,49 +145,29 @@ def test_the_same_series_are_sent_whatever_the_order_and_the_process() -> None:
 
 
 def test_of_a_backfill_the_cap_holds_for_all_of_it() -> None:
-    into = table(cap=3, many_ticks=True)
+    into = table(cap=3)
     parts = [[LOAD(1, NOW, project=f"{n}-{m}") for m in range(2)] for n in range(3)]
     assert [len(drained(*part, into=into)) for part in parts] == [2, 1, 0]
     assert len(drained(LOAD(2, NOW + 1, project="0-0"), into=into)) == 1
     assert into.dropped == {"series_cap": 3}
 
 
-def drain_all(*parts: list[Series]) -> tuple[dict[int, float], Counter[str]]:
-    into = table(many_ticks=True)
-    found: dict[int, float] = {}
-    for part in parts:
-        for series in drained(*part, into=into):
-            assert series[1] == ("project:arena",)
-            assert not found.keys() & values(series).keys(), "no second is sent twice"
-            found |= values(series)
-    return found, into.dropped
-
-
-OLD, NEW, THIRD = "Arena", "arena", "ARENA"
-
-
 @pytest.mark.parametrize(
-    ("parts", "expected", "dropped"),
+    ("drains", "expected", "dropped"),
     [
-        ([[LOAD(1, NOW, project=OLD), LOAD(2, NOW + 1, project=NEW)]], {NOW: 1, NOW + 1: 2}, {}),
-        ([[LOAD(1, NOW, project=OLD)], [LOAD(2, NOW + 1, project=NEW)]], {NOW: 1, NOW + 1: 2}, {}),
-        (
-            [[LOAD(1, NOW, project=OLD), LOAD(2, NOW + 1, project=NEW), LOAD(3, NOW + 1, project=THIRD)]],
-            {NOW: 1},
-            {"tag_collision": 2},
-        ),
-        (
-            [
-                [LOAD.series((NOW, NOW + 1), (1, 2), project=OLD)],
-                [LOAD.series((NOW + 1, NOW + 2), (8, 9), project=NEW)],
-            ],
-            {NOW: 1, NOW + 1: 2, NOW + 2: 9},
-            {"tag_collision": 1},
-        ),
+        ((("Ants",), ("Ants",)), [["ants"], ["ants"]], 0),
+        ((("Ants", "ants", "ANTS"), ("bees",)), [[], ["bees"]], 3),
+        ((("Ants",), ("ants", "bees"), ("Ants",)), [["ants"], ["bees"], ["ants"]], 1),
+        ((("ants",), ("bees",), ("Ants",)), [["ants"], ["bees"], []], 1),
     ],
-    ids=["respelt", "respelt later", "two of one second", "sent before"],
+    ids=["respelt", "of one drain", "of a later drain", "respelt later"],
 )
-def test_spellings_of_one_series_join_and_their_common_seconds_are_dropped(
-    parts: list[list[Series]], expected: dict[int, float], dropped: dict[str, int]
+def test_series_that_datadog_stores_as_one_are_dropped(
+    drains: tuple[tuple[str, ...], ...], expected: list[list[str]], dropped: int
 ) -> None:
-    assert drain_all(*parts) == (expected, dropped)
+    into = table()
+    found = [
+        projects(drained(*(LOAD(1, NOW - 9 + number, project=name) for name in names), into=into))
+        for number, names in enumerate(drains)
+    ]
+    assert (found, into.dropped["tag_collision"]) == (expected, dropped)

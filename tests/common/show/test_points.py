@@ -21,8 +21,8 @@ Key = tuple[Metric, tuple[str, ...], str | None]
 Found = dict[Key, list[tuple[int, float]]]
 
 
-def open_points(cap: int = 10, *, many_ticks: bool = False) -> Points:
-    return Points((DONE, LOAD), cap, NOW - 3600, NOW + 600, many_ticks=many_ticks)
+def open_points(cap: int = 10) -> Points:
+    return Points((DONE, LOAD), cap, NOW - 3600, NOW + 600)
 
 
 def found(points: Points) -> Found:
@@ -43,14 +43,12 @@ added = st.builds(
 )
 
 
-@given(st.lists(st.lists(added, max_size=8), max_size=4), st.integers(1, 5), st.booleans())
-def test_what_a_push_would_send_is_kept_and_the_rest_counted(
-    batches: list[list[Series]], cap: int, many_ticks: bool
-) -> None:
-    points = open_points(cap, many_ticks=many_ticks)
-    table = SeriesTable((), cap, NOW - 3600, NOW + 600, many_ticks=many_ticks)
+@given(st.lists(st.lists(added, max_size=8), max_size=4), st.integers(1, 5))
+def test_what_a_push_would_send_is_kept_and_the_rest_counted(batches: list[list[Series]], cap: int) -> None:
+    points = open_points(cap)
+    table = SeriesTable((), cap, NOW - 3600, NOW + 600)
     expected: Found = {}
-    for batch in batches if many_ticks else batches[:1]:
+    for batch in batches:
         send(points, batch)
         for series in batch:
             table.add(series)
@@ -76,7 +74,7 @@ def test_more_points_than_the_limit_are_refused_with_what_to_do(monkeypatch: pyt
 
 
 def test_present_values_of_what_a_backfill_lacks_are_added() -> None:
-    past = Points((DONE, LOAD), 10, NOW - 3600, NOW, many_ticks=True, live_only=["host.load"])
+    past = Points((DONE, LOAD), 10, NOW - 3600, NOW, live_only=["host.load"])
     send(past, [DONE(1, NOW - 900)])
     present = open_points()
     send(present, [DONE(5, NOW), LOAD(2, NOW)])
