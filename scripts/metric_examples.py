@@ -12,13 +12,13 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
-from common.metric import Combine, Kind, Metric
+from common.datadog.documents import series_query
+from common.metric import Combine, Metric
 
 ROOT = Path(__file__).resolve().parent.parent
 FORMULAS = ROOT / "docs" / "formulas.toml"
 VALUES = ROOT / "docs" / "demo-values.json"
 ABSENT = "absent: the demo has none"
-_AGGREGATOR = {Combine.SUM: "sum", Combine.MAX: "max", Combine.MIN: "min"}
 
 
 @cache
@@ -46,11 +46,7 @@ def formula(name: str) -> str:
 
 def query(metric: Metric) -> str:
     """A query that means something: series that do not combine into one number are kept apart."""
-    if metric.kind is Kind.COUNT:
-        return f"sum:{metric.name}{{env:demo}}.as_count()"
-    apart = metric.tags if metric.combines is Combine.NONE else ()
-    by = f" by {{{','.join(apart)}}}" if apart else ""
-    return f"{_AGGREGATOR.get(metric.combines, 'avg')}:{metric.name}{{env:demo}}{by}"
+    return series_query(metric, ["env:demo"], metric.tags if metric.combines is Combine.NONE else ())
 
 
 def table(metrics: Iterable[Metric]) -> str:

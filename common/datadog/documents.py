@@ -10,7 +10,7 @@ The declarations are of the types in `common/dashboard.py`; `provisioning.py` wr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -58,7 +58,8 @@ def dashboard_document(dashboard: Dashboard, target: DocumentTarget) -> Document
     has as a tag.
     """
     metrics = {m for widget in dashboard.widgets() for m in (*widget.metrics, *widget.share_of)}
-    variables = [name for name in VARIABLES if any(_has(metric, name) for metric in metrics)]
+    keys = frozenset().union(*map(_keys, metrics))
+    variables = ("env", "service", *(name for name in VARIABLES if name in keys))
     pages = ", ".join(map(target.page, dashboard.pages))
     about = f"{dashboard.about}\n\nDocumentation: {pages}\n" if pages else dashboard.about
     note = {"type": "note", "content": about, "background_color": "white", "font_size": "14"}
@@ -70,9 +71,7 @@ def dashboard_document(dashboard: Dashboard, target: DocumentTarget) -> Document
         "description": dashboard.about,
         "layout_type": "ordered",
         "reflow_type": "auto",  # Datadog arranges the widgets
-        "template_variables": [
-            {"name": name, "prefix": name, "defaults": ["*"]} for name in ("env", "service", *variables)
-        ],
+        "template_variables": [{"name": name, "prefix": name, "defaults": ["*"]} for name in variables],
         "widgets": [
             {
                 "definition": {
@@ -87,16 +86,20 @@ def dashboard_document(dashboard: Dashboard, target: DocumentTarget) -> Document
     }
 
 
-def _has(metric: Metric, variable: str) -> bool:
-    """Return whether the series of a metric have a tag; the host is none of the declared ones."""
-    return variable in metric.tags or (variable == "host" and metric.on_node)
+def _keys(metric: Metric) -> frozenset[str]:
+    """Return the tags that the series of a metric have; the host is none of the declared ones."""
+    return frozenset((*metric.tags, "host") if metric.on_node else metric.tags)
 
 
 def _definition(widget: Widget, target: DocumentTarget) -> Document:
     """Return the definition of a widget: its request, and what its type needs besides."""
-    kind = "timeseries" if widget.draw in {Draw.LINE, Draw.BARS} else widget.draw.value
-    definition: Document = {"type": kind, "title": widget.title, "requests": [_request(widget)]}
-    if kind == "timeseries":
+    is_graph = widget.draw in {Draw.LINE, Draw.BARS}
+    definition: Document = {
+        "type": "timeseries" if is_graph else widget.draw.value,
+        "title": widget.title,
+        "requests": [_request(widget)],
+    }
+    if is_graph:
         definition["show_legend"] = True
     if widget.draw is Draw.VALUE:
         unit = _unit(widget, widget.metrics[0])
@@ -169,34 +172,38 @@ def _formulas(widget: Widget, names: Mapping[Metric, str]) -> Iterator[Document]
 
 
 def _formula(formula: str, alias: str, unit: str) -> Document:
-    made: Document = {"formula": formula, "alias": alias}
-    if unit:
-        made["number_format"] = {"unit": {"type": "canonical_unit", "unit_name": unit}}
-    return made
+    number_format = {"unit": {"type": "canonical_unit", "unit_name": unit}} if unit else None
+    return _given(formula=formula, alias=alias, number_format=number_format)
+
+
+def _given(**fields: object) -> Document:
+    """Return the fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _widget_query(metric: Metric, widget: Widget) -> str:
     """Return the query of a metric in a widget: its scope, its groups and its rollup."""
-    variables = ["$env", "$service", *(f"${name}" for name in VARIABLES if _has(metric, name))]
-    series = _series(metric, [*variables, *widget.where], widget.by)
+    keys = _keys(metric)
+    variables = ["$env", "$service", *(f"${name}" for name in VARIABLES if name in keys)]
+    series = series_query(metric, [*variables, *widget.where], widget.by)
     if metric.kind is Kind.COUNT:
         return series
     # A group of one series, and a span of its own, leave the bucket to Datadog, which returns 1,500 points.
     fixed = {*widget.by, *(pair.partition(":")[0] for pair in widget.where)}
-    single = not metric.open_tags and {*metric.tags, *(["host"] if metric.on_node else [])} <= fixed
+    single = keys <= fixed and not metric.open_tags
     how = metric.combines.value if metric.combines in {Combine.MAX, Combine.MIN} else "avg"
     return f"{series}.rollup({how})" if single or widget.span else f"{series}.rollup({how}, {BUCKET})"
 
 
-def _series(metric: Metric, scope: Iterable[str], by: Iterable[str]) -> str:
-    """Return the part of a query that selects series and combines them over tags.
+def series_query(metric: Metric, scope: Iterable[str], by: Sequence[str]) -> str:
+    """Return a query that selects series by tags and combines them, for each group of `by`.
 
     `as_count` has Datadog add up the points of a count in each interval, without interpolation.
     """
     aggregator = _AGGREGATORS.get(metric.combines, metric.combines.value)
-    grouped = ",".join(by)
-    series = f"{aggregator}:{metric.name}{{{','.join(scope)}}}" + (f" by {{{grouped}}}" if grouped else "")
-    return f"{series}.as_count()" if metric.kind is Kind.COUNT else series
+    groups = f" by {{{','.join(by)}}}" if by else ""
+    counts = ".as_count()" if metric.kind is Kind.COUNT else ""
+    return f"{aggregator}:{metric.name}{{{','.join(scope)}}}{groups}{counts}"
 
 
 def monitor_document(monitor: Monitor, target: DocumentTarget) -> Document:
@@ -204,20 +211,15 @@ def monitor_document(monitor: Monitor, target: DocumentTarget) -> Document:
 
     A monitor of priority 5 notifies no recipients.
     """
-    thresholds = {"critical": monitor.condition.threshold}
-    if monitor.condition.warning is not None:
-        thresholds["warning"] = monitor.condition.warning
-    # `require_full_window` must be off for sparse data: a point every 15 minutes never fills a window.
-    options: Document = {
-        "thresholds": thresholds,
+    condition = monitor.condition
+    options = {
+        "thresholds": _given(critical=condition.threshold, warning=condition.warning),
+        # Off for sparse data: a point every 15 minutes never fills a window.
         "require_full_window": False,
         "evaluation_delay": DELAY,
         "notify_no_data": monitor.no_data is not None,
+        **_given(no_data_timeframe=monitor.no_data, new_group_delay=DELAY if condition.by else None),
     }
-    if monitor.no_data is not None:
-        options["no_data_timeframe"] = monitor.no_data
-    if monitor.condition.by:
-        options["new_group_delay"] = DELAY
     parts = (
         monitor.what,
         f"Why it matters: {monitor.why}",
@@ -243,7 +245,7 @@ def monitor_query(monitor: Monitor, service: str) -> str:
     """
     condition = monitor.condition
     scope = [normalise_tag(f"service:{service}"), *condition.where]
-    series = [_series(metric, scope, ("env", *condition.by)) for metric in condition.metrics]
+    series = [series_query(metric, scope, ("env", *condition.by)) for metric in condition.metrics]
     reduced = f"{condition.reduce}(last_{condition.window})"
     if condition.change:
         function, ago = condition.change.split()
@@ -255,5 +257,4 @@ def monitor_query(monitor: Monitor, service: str) -> str:
 
 def metadata_document(metric: Metric) -> Document:
     """Return description, short name and, where there is one, unit of a metric, as Datadog shows them."""
-    unit = {"unit": metric.unit} if metric.unit else {}
-    return {"description": metric.help, "short_name": short_name(metric), **unit}
+    return _given(description=metric.help, short_name=short_name(metric), unit=metric.unit or None)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from common.datadog.client import DatadogClient
@@ -109,7 +110,7 @@ class Provisioner:
         # The rows of a listing lack the content of dashboards.
         for identifier, name in self._client.retry(lambda: self._listed(kind)).items():
             try:
-                owned = self._client.retry(lambda each=identifier: self._read(kind, each))  # type: ignore[misc]
+                owned = self._client.retry(partial(self._read, kind, identifier))
             except DeliveryError as error:
                 unreadable.add(name)
                 yield Step(kind, name, identifier, "failed", None, reason=str(error))
@@ -180,18 +181,19 @@ class Provisioner:
         page = start = 0
         # Only an empty page is the end: a server may return fewer rows than requested on any page.
         while rows := self._page(kind, page, start):
-            owned = (read_owned(row, self._instance) for row in rows)
-            found |= {row.id: row.document for row in owned if row is not None}
+            for row in rows:
+                if owned := read_owned(row, self._instance):
+                    found[owned.id] = owned.document
             page, start = page + 1, start + len(rows)
         return found
 
     def _page(self, kind: str, page: int, start: int) -> list[Document]:
         """Return the rows of a page: monitors are listed by its number, dashboards by that of a row."""
+        query = f"count={PAGE}&start={start}"
         if kind == MONITOR:
             query = f"monitor_tags={MANAGED.replace(':', '%3A')}&page={page}&page_size={PAGE}"
-            rows = self._client.request("GET", f"{_path(kind)}?{query}").document
-        else:
-            rows = self._request("GET", f"{_path(kind)}?count={PAGE}&start={start}")["dashboards"]
+        shown = self._client.request("GET", f"{_path(kind)}?{query}").document
+        rows = shown.get("dashboards") if isinstance(shown, dict) else shown
         if not isinstance(rows, list):
             raise TypeError
         return rows

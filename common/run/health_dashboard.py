@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from common import dashboard as d
 from common.metric import Combine
@@ -16,6 +17,8 @@ _BY = ("collector",)
 # `collector.up` combines by MIN. For the number of shards that are up its series are added instead.
 _SHARDS_UP = replace(h.UP, combines=Combine.SUM)
 _PAGE = "docs/troubleshooting.md"
+_monitor = partial(d.Monitor, page=_PAGE)
+_down = partial(_monitor, no_data=60, priority=2)
 _LOG = (
     "Read the log of its last run, then run it by hand: scripts/run_collector.py {{collector.name}} --check."
 )
@@ -53,7 +56,7 @@ ITSELF = d.Dashboard(
 )
 
 MONITORS = (
-    d.Monitor(
+    _down(
         # W&B and collectors on nodes have monitors of their own: a silent shard or node has no series, and in
         # one group the others would hide it.
         "collector-down",
@@ -63,11 +66,8 @@ MONITORS = (
         "No run of the collector {{collector.name}} succeeded in the last hour, or none ran.",
         "Its data is missing on the dashboards.",
         _LOG,
-        _PAGE,
-        no_data=60,
-        priority=2,
     ),
-    d.Monitor(
+    _down(
         "collector-down-node",
         "Collector {{collector.name}} on {{host.name}} is down or silent",
         # A group per host: a node that becomes silent has no data, and only its own group can report that.
@@ -78,11 +78,8 @@ MONITORS = (
         "The data of that node is missing on the dashboards.",
         "Look at the pod of fleetgauge on {{host.name}} and at its log. Resolve this by hand if the node "
         "was removed on purpose.",
-        _PAGE,
-        no_data=60,
-        priority=2,
     ),
-    d.Monitor(
+    _down(
         "collector-down-wandb",
         "The W&B collector is down or silent, in part or completely",
         # A shard that never ran has no series to group by. So the sum of `up` is compared with the number
@@ -94,11 +91,8 @@ MONITORS = (
         "Shards of the W&B collector are down or silent: {{value}} (shards that are up, minus all).",
         "The projects of the missing shards are missing on the dashboards.",
         "Read the logs of the pods, then run the collector by hand: scripts/run_collector.py wandb --check.",
-        _PAGE,
-        no_data=60,
-        priority=2,
     ),
-    d.Monitor(
+    _monitor(
         "units-lost",
         "{{collector.name}} lost units: {{reason.name}}",
         d.Condition((h.UNITS_LOST,), *("sum", "1h", ">", 0.0), by=("collector", "reason")),
@@ -107,10 +101,9 @@ MONITORS = (
         "{{reason.name}}.",
         "Their data is missing or incomplete on the dashboards.",
         "The log of its last run names each unit and the command that sends it later.",
-        _PAGE,
         priority=5,
     ),
-    d.Monitor(
+    _monitor(
         "points-dropped",
         "{{collector.name}} drops points: {{reason.name}}",
         d.Condition((h.DROPPED,), *("sum", "1h", ">", 100.0), warning=0.0, by=("collector", "reason")),
@@ -120,7 +113,6 @@ MONITORS = (
         "They are missing on every dashboard, for good.",
         "Run it with --verbose, which names the first of each reason; the reasons are in the collector's "
         "README.",
-        _PAGE,
     ),
     d.Monitor(
         # Without a state document `collector.gap_seconds` is not sent, so this monitor does not alert on no
@@ -134,7 +126,7 @@ MONITORS = (
         "Fill it with a backfill: scripts/run_collector.py {{collector.name}} --since ... --push.",
         "docs/backfill.md",
     ),
-    d.Monitor(
+    _monitor(
         "clock",
         "The clock of {{collector.name}} is off",
         d.Condition(
@@ -149,7 +141,6 @@ MONITORS = (
         "Points are stamped with the wrong time, and beyond ten minutes ahead or an hour behind they are "
         "dropped.",
         "Repair the time service (NTP) of the node.",
-        _PAGE,
     ),
 )
 
