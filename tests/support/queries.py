@@ -6,11 +6,12 @@ first combined within a bucket of time, then over series, then by the arithmetic
 
 from __future__ import annotations
 
-import ast
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, NamedTuple
 
 MINUTES = {"30m": 30, "1h": 60, "2h": 120, "4h": 240, "1d": 1440, "1w": 10080}
@@ -95,27 +96,29 @@ def _matches(part: str, tags: Mapping[str, str], variables: Mapping[str, str]) -
     return found is not part.startswith("!")
 
 
-class Term(NamedTuple):
-    """A value per key (a group and a bucket, or a group alone), and the one of every other key, if any."""
-
-    values: Mapping[Any, float]
-    default: float | None = None
-
-    def get(self, key: Any) -> float | None:
-        return self.values.get(key, self.default)
+FUNCTIONS = {"abs": abs, "default_zero": lambda value: 0.0 if value is None else value}
+Values = Mapping[Any, float]  # by group, and by group and bucket over time
 
 
 class Expression(NamedTuple):
-    """A formula as Python's own tree, in which series are the names of `series`."""
+    """A formula as Python's own expression, in which series are the names of `series`."""
 
-    tree: ast.expr
+    code: CodeType
     series: Mapping[str, SeriesQuery]
 
+    def compute(self, terms: Mapping[str, Values]) -> dict[Any, float]:
+        """Return the value of the formula for every key of the values of its names.
 
-GRAMMAR = (
-    *(ast.BinOp, ast.Call, ast.Constant, ast.Name, ast.Load),
-    *(ast.Add, ast.Sub, ast.Mult, ast.Div),
-)
+        A key has none where a value is not known, or for a division by zero.
+        """
+        own = {name: terms[name] for name in self.code.co_names if name in terms}
+        found: dict[Any, float] = {}
+        for key in sorted({key for values in own.values() for key in values}) or [()]:
+            known = {name: values.get(key) for name, values in own.items()}
+            with suppress(TypeError, ZeroDivisionError):
+                value = eval(self.code, {"__builtins__": FUNCTIONS}, known)  # noqa: S307  # of our documents
+                found |= {} if value is None else {key: value}
+        return found
 
 
 def parse(text: str) -> Expression:
@@ -123,7 +126,7 @@ def parse(text: str) -> Expression:
     series: dict[str, SeriesQuery] = {}
 
     def name_of(found: re.Match[str]) -> str:
-        name = f"series{len(series)}"
+        name = f"query{len(series)}"
         series[name] = SeriesQuery(
             found["metric"],
             found["space"],
@@ -136,53 +139,17 @@ def parse(text: str) -> Expression:
         return name
 
     try:
-        tree = ast.parse(SERIES.sub(name_of, text), mode="eval").body
+        code = compile(SERIES.sub(name_of, text), text, "eval")
     except SyntaxError:
         raise ValueError(f"not a query of ours: {text}") from None
-    if not all(isinstance(node, GRAMMAR) for node in ast.walk(tree)):
-        raise ValueError(f"not a query of ours: {text}")
-    return Expression(tree, series)
+    if unknown := {name for name in code.co_names if not name.startswith("query")} - FUNCTIONS.keys():
+        raise ValueError(f"not a query of ours: {text} ({unknown})")
+    return Expression(code, series)
 
 
 def queries(expression: Expression) -> list[SeriesQuery]:
     """Return the series of an expression."""
     return [*expression.series.values()]
-
-
-def compute(tree: ast.expr, terms: Mapping[str, Term]) -> Term:
-    """Return the value of a tree; `terms` are those of its names."""
-    match tree:
-        case ast.Constant(value=int() | float() as number):
-            return Term({}, number)
-        case ast.Name(id=name):
-            return terms[name]
-        case ast.Call(func=ast.Name(id="default_zero"), args=[inner]):
-            return Term(compute(inner, terms).values, 0.0)
-        case ast.Call(func=ast.Name(id="abs"), args=[inner]):
-            return Term({key: abs(value) for key, value in compute(inner, terms).values.items()})
-        case ast.BinOp(left=left, op=symbol, right=right):
-            first, second = compute(left, terms), compute(right, terms)
-            known = {
-                key: _arithmetic(symbol, first.get(key), second.get(key))
-                for key in sorted({*first.values, *second.values})
-            }
-            values = {key: value for key, value in known.items() if value is not None}
-            return Term(values, _arithmetic(symbol, first.default, second.default))
-    raise ValueError(f"not a query of ours: {ast.unparse(tree)}")
-
-
-def _arithmetic(symbol: ast.operator, a: float | None, b: float | None) -> float | None:
-    """Return the result of two numbers; None where one is not known, or for a division by zero."""
-    if a is None or b is None:
-        return None
-    match symbol:
-        case ast.Add():
-            return a + b
-        case ast.Sub():
-            return a - b
-        case ast.Mult():
-            return a * b
-    return a / b if b else None
 
 
 def widget_values(
@@ -193,23 +160,21 @@ def widget_values(
     variables: Mapping[str, str] | None = None,
 ) -> list[dict[Any, float]]:
     """Return what each formula of a widget's request shows: by group, and by group and bucket over time."""
-    terms: dict[str, Term] = {}
+    terms: dict[str, Values] = {}
     for query in request["queries"]:
         [parsed] = queries(parse(query["query"]))
         found = parsed.evaluate(series, start, end, variables or {})
         if request["response_format"] == "scalar":
             reduce = REDUCE[query["aggregator"]]
-            terms[query["name"]] = Term({key: reduce([*rows.values()]) for key, rows in found.items()})
+            terms[query["name"]] = {key: reduce([*rows.values()]) for key, rows in found.items()}
         else:
-            terms[query["name"]] = Term(
-                {(key, bucket): value for key, rows in found.items() for bucket, value in rows.items()}
-            )
-    shown: list[dict[Any, float]] = []
-    for formula in request["formulas"]:
-        value = compute(parse(formula["formula"]).tree, terms)
-        default = {} if value.default is None else {(): value.default}
-        shown.append({**value.values} or default)
-    return shown
+            terms[query["name"]] = by_bucket(found)
+    return [parse(formula["formula"]).compute(terms) for formula in request["formulas"]]
+
+
+def by_bucket(found: Mapping[Group, Mapping[int, float]]) -> Values:
+    """Return values by group and bucket."""
+    return {(group, bucket): value for group, rows in found.items() for bucket, value in rows.items()}
 
 
 @dataclass(frozen=True)
@@ -253,20 +218,14 @@ class MonitorQuery:
         return changed
 
     def _reduced(self, series: Sequence[Series], start: int, end: int) -> dict[Group, float]:
+        # A monitor cannot be trusted to alert on a group that lacks a tag.
+        tagged = [one for one in series if {*self.by} <= one.tags.keys()]
         terms = {
-            name: Term(
-                {
-                    (key, at): value
-                    for key, rows in query.evaluate(series, start, end, {}).items()
-                    if MISSING not in key  # a monitor cannot be trusted to alert on such a group
-                    for at, value in rows.items()
-                }
-            )
+            name: by_bucket(query.evaluate(tagged, start, end, {}))
             for name, query in self.expression.series.items()
         }
-        term = compute(self.expression.tree, terms)
         groups: dict[Group, list[float]] = {}
-        for (group, _), value in sorted(term.values.items()):
+        for (group, _), value in self.expression.compute(terms).items():
             groups.setdefault(group, []).append(value)
         reduce = REDUCE[self.parts["reduce"] or ""]
         return {group: reduce(values) for group, values in groups.items()}
