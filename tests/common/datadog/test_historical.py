@@ -106,12 +106,6 @@ def test_what_may_pass_is_asked_again_and_the_answer_is_right(
     assert (history.client.requests, len(time.naps)) == (6, 4)
 
 
-def test_an_answer_about_another_metric_never_counts(intake: Intake, make_history: MakeHistory) -> None:
-    intake.faults.add(Fault(status=200, body='{"data": {"id": "jobs.done"}}'), times=None)
-    with pytest.raises(DeliveryError, match=r"an answer that is not about host.load \(tried 12 times\)$"):
-        make_history().enabled(["host.load"])
-
-
 def test_how_long_points_take_to_be_visible_depends_on_their_age() -> None:
     bounds = [0, 3600, 12 * 3600, 30 * 86_400]
     texts = [visibility_delay(bound + 1) for bound in bounds]

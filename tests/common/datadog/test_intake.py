@@ -48,7 +48,7 @@ def test_what_is_sent_is_stored_and_the_key_is_in_its_header_only(
         PointKey("host.load", tags, "node-1", NOW): 1,
     }
     assert intake.types == {"host.load": "gauge", "jobs.done": "count"}
-    assert intake.units == {"host.load": "process", "jobs.done": "job"}
+    assert [one["unit"] for one in intake.payloads[0]["series"]] == ["process", "job", "process"]
     assert (sink.points_sent, sink.dropped, intake.notes) == (3, {}, [])
     [request] = intake.requests
     assert (request.method, request.target) == ("POST", "/api/v2/series")

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -75,7 +74,6 @@ class Intake(LoopbackServer[Push]):
         self.write_log: list[Write] = []
         self.payloads: list[dict[str, Any]] = []  # as decoded from JSON, each of them accepted
         self.types: dict[str, str] = {}
-        self.units: dict[str, str | None] = {}
         self.dropped = 0
         self.notes: list[str] = []
         self.documents = Documents(lambda: self.clock())
@@ -91,10 +89,9 @@ class Intake(LoopbackServer[Push]):
         """Return values by second for each (tags, host) of a metric."""
         found: dict[tuple[tuple[str, ...], str | None], dict[int, float]] = {}
         with self._lock:
-            for key in sorted(
-                (key for key in self.points if key.metric == metric), key=lambda key: key.second
-            ):
-                found.setdefault((key.tags, key.host), {})[key.second] = self.points[key]
+            for key, value in sorted(self.points.items(), key=lambda item: item[0].second):
+                if key.metric == metric:
+                    found.setdefault((key.tags, key.host), {})[key.second] = value
         return found
 
     def value(
@@ -104,17 +101,14 @@ class Intake(LoopbackServer[Push]):
 
         Tags not given and a host of None match any. None is no such point; several such series are an error.
         """
-        wanted = set(tags)
-        matching = {
-            (found_tags, found_host): values
+        matching = [
+            values
             for (found_tags, found_host), values in self.series(metric).items()
-            if wanted.issubset(found_tags) and host in (None, found_host)
-        }
+            if {*tags} <= {*found_tags} and host in (None, found_host)
+        ]
         if len(matching) > 1:
-            raise LookupError(
-                f"{metric} with {sorted(wanted)} is several series: {sorted(map(str, matching))}"
-            )
-        for values in matching.values():
+            raise LookupError(f"{metric} with {sorted(tags)} is {len(matching)} series")
+        for values in matching:
             return values.get(max(values) if at is None else at)
         return None
 
@@ -145,45 +139,30 @@ class Intake(LoopbackServer[Push]):
             return Answer.json(*self.documents.handle(request.method, request.target, body))
 
     def _configure(self, request: Push, name: str) -> Answer:
+        """Answer for a configuration, whose existence is the switch."""
         # That a key is refused is documented for no operation here: it is what the API does everywhere.
         if request.headers.get("DD-APPLICATION-KEY") != self.app_key:
             return _refused(403, "The application key is missing or invalid")
         needed = "metrics_read" if request.method == "GET" else "late_metrics_config_write"
         if needed not in self.permissions:
             return _refused(403, f"The application key lacks the permission {needed}")
-        match request.method, name:
-            case "POST", "":
-                return self._enable(request.body)
-            case "GET", _ if name in self.historical:
-                return self._configuration(200, name)
-        return _refused(404, f"Historical metrics ingestion is not enabled for {name}")
-
-    def _enable(self, body: bytes) -> Answer:
-        try:
-            document = json.loads(body)
-        except ValueError as error:
-            return _refused(400, f"Unable to parse payload: {error}")
-        match document:
-            case {"data": {"id": str(name), "type": "historical_metrics_configurations"}}:
-                pass
-            case _:
-                return _refused(400, "Payload is not a historical metrics configuration")
-        if name in self.historical:
-            return self._configuration(200, name)
-        # 400 and 422 are both documented; which is answered is not.
-        if name in self.tag_configured:
-            return _refused(422, f"{name} has a tag configuration")
-        if not any(key.metric == name for key in self.points):
-            return _refused(404, f"Metric {name} does not exist")
-        self.historical.add(name)
-        return self._configuration(201, name)
-
-    def _configuration(self, status: int, name: str) -> Answer:
-        """The resource, whose existence is the switch; when it was made is not kept, so it is now."""
-        created = datetime.fromtimestamp(self.clock(), UTC).isoformat(timespec="milliseconds")
-        attributes = {"created_at": created.replace("+00:00", "Z")}
-        data = {"id": name, "type": "historical_metrics_configurations", "attributes": attributes}
-        return Answer.json(status, {"data": data})
+        status = 200
+        if request.method == "POST":
+            match json.loads(request.body):
+                case {"data": {"id": str(name), "type": "historical_metrics_configurations"}}:
+                    pass
+                case _:
+                    return _refused(400, "Payload is not a historical metrics configuration")
+            # 400 and 422 are both documented; which is answered is not.
+            if name in self.tag_configured:
+                return _refused(422, f"{name} has a tag configuration")
+            if name not in {*self.historical, *self.names()}:
+                return _refused(404, f"Metric {name} does not exist")
+            status = 200 if name in self.historical else 201
+            self.historical.add(name)
+        if name not in self.historical:
+            return _refused(404, f"Historical metrics ingestion is not enabled for {name}")
+        return Answer.json(status, {"data": {"id": name, "type": "historical_metrics_configurations"}})
 
     def _accept(self, push: Push) -> None:
         raw = decoded(push.body, push.headers.get("Content-Encoding", "identity"))
@@ -194,7 +173,6 @@ class Intake(LoopbackServer[Push]):
             self._check_types(series)
             self.payloads.append(document)
             for one in series:
-                self.units[one.metric] = one.unit
                 push.dropped += self._store(one)
             self.dropped += push.dropped
 
@@ -205,18 +183,14 @@ class Intake(LoopbackServer[Push]):
             for one in series
             if types.setdefault(one.metric, one.type) != one.type
         ]
+        self.notes += changes
         if changes:
-            self.notes += changes
             raise RejectedError(400, *changes)
         self.types = types
 
     def _store(self, series: Series) -> int:
         tags = tuple(sorted({normalised(tag) for tag in series.tags} - {""}))
-        self.notes += [
-            f"{series.metric}: tag {tag!r} is stored as {normalised(tag)!r}"
-            for tag in series.tags
-            if normalised(tag) != tag
-        ]
+        self.notes += [f"{series.metric}: tag {tag!r} is respelt" for tag in {*series.tags} - {*tags}]
         now = self.clock()
         oldest = float("-inf") if series.metric in self.historical else now - MAX_AGE
         dropped = 0

@@ -55,35 +55,23 @@ def decoded(body: bytes, encoding: str) -> bytes:
     """Undo a content encoding, reading no further than one byte past the limit."""
     if len(body) > WIRE_LIMIT:
         raise RejectedError(413, f"Payload too big: {len(body)} bytes on the wire")
-    if encoding == "identity":
-        raw = body
-    elif encoding == "gzip":
-        raw = _inflated(body)
-    elif encoding == "zstd1":
-        raw = _unpacked_zstd(body)
-    else:
+    gzip = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    unpack = {
+        "identity": lambda _, __: body,
+        "gzip": gzip.decompress,
+        "zstd1": zstd.ZstdDecompressor().decompress,
+    }
+    if encoding not in unpack:
         raise RejectedError(400, f"Unknown content encoding {encoding}")
+    try:
+        raw = unpack[encoding](body, RAW_LIMIT + 1)
+    except (zlib.error, zstd.ZstdError) as error:
+        raise RejectedError(400, f"Unable to decompress: {error}") from error
     if len(raw) > RAW_LIMIT:
         raise RejectedError(413, f"Payload too big: over {RAW_LIMIT} bytes decompressed")
-    return raw
-
-
-def _inflated(body: bytes) -> bytes:
-    stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    try:
-        raw = stream.decompress(body, RAW_LIMIT + 1)
-    except zlib.error as error:
-        raise RejectedError(400, f"Unable to decompress: {error}") from error
-    if not stream.eof and len(raw) <= RAW_LIMIT:
+    if encoding == "gzip" and not gzip.eof:
         raise RejectedError(400, "Unable to decompress: the stream is cut short")
     return raw
-
-
-def _unpacked_zstd(body: bytes) -> bytes:
-    try:
-        return zstd.ZstdDecompressor().decompress(body, RAW_LIMIT + 1)
-    except zstd.ZstdError as error:
-        raise RejectedError(400, f"Unable to decompress: {error}") from error
 
 
 def parsed(raw: bytes) -> dict[str, Any]:  # JSON: its shape is judged by series_of
