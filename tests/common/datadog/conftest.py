@@ -30,11 +30,11 @@ def make_client(intake: Intake, time: Time) -> MakeClient:
     """Make a client of the intake, or of another address."""
 
     def make(
-        seconds: float = 1000, url: str | None = None, encoding: Encoding | None = None
+        seconds: float = 1000, url: str | None = None, encoding: Encoding | None = None, permissions: str = ""
     ) -> DatadogClient:
-        datadog = datadog_settings(FLEETGAUGE_DD_URL=url or intake.url, DD_APP_KEY=APP_KEY)
+        settings = datadog_settings(FLEETGAUGE_DD_URL=url or intake.url, DD_APP_KEY=APP_KEY)
         deadline = Deadline(seconds, time, time.sleep)
-        client = DatadogClient(datadog, core_settings(), deadline, clock=time)
+        client = DatadogClient(settings, core_settings(), deadline, clock=time, permissions=permissions)
         client.encoding = encoding or client.encoding
         return client
 
@@ -60,13 +60,6 @@ def make_sink(make_client: MakeClient) -> MakeSink:
 
 
 @pytest.fixture
-def make_history(intake: Intake, time: Time) -> MakeHistory:
+def make_history(make_client: MakeClient) -> MakeHistory:
     """Make one that asks the intake, with both keys."""
-
-    def make() -> HistoricalIngestion:
-        settings = datadog_settings(FLEETGAUGE_DD_URL=intake.url, DD_APP_KEY=APP_KEY)
-        deadline = Deadline(1000, time, time.sleep)
-        client = DatadogClient(settings, core_settings(), deadline, clock=time, permissions=PERMISSIONS)
-        return HistoricalIngestion(client)
-
-    return make
+    return lambda: HistoricalIngestion(make_client(permissions=PERMISSIONS))

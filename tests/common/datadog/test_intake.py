@@ -85,7 +85,7 @@ def large(number: int) -> list[Series]:
     ("series", "split"),
     [
         ([DONE(1, NOW - n % 100, project=f"p{n // 100}") for n in range(10_000)], [10_000]),
-        ([DONE(1, NOW - n % 100, project=f"p{n // 100}") for n in range(10_001)], [10_000, 1]),
+        ([DONE(1, NOW - n % 100, project=f"p{n // 100}") for n in range(20_001)], [10_000, 10_000, 1]),
         ([LOAD(n, NOW - n) for n in range(20_001)], [10_000, 5_000, 5_001]),
         (large(9_000), [4_500, 4_500]),
         (noisy(10_000), [5_000, 5_000]),
