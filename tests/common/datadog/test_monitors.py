@@ -143,22 +143,3 @@ def test_wandb_monitor_counts_shards_and_forgets_those_that_are_gone() -> None:
     assert alerts(monitor, fewer, NOW) == NOTHING
     assert alerts(monitor, shards(1, {"0": gone}), NOW)["no data"] == [("x",)]
     assert alerts(MONITORS["collector-down"], shards(3, {"0": down}), NOW) == NOTHING
-
-
-def test_corrected_errors_and_pull_requests_do_not_alert() -> None:
-    assert alerts(MONITORS["gpu-ecc"], series("gpu-ecc", hour(9, 9), kind="corrected"), NOW) == NOTHING
-    slower = CASES["push-throughput"].fires
-    assert alerts(MONITORS["push-throughput"], series("push-throughput", slower, ref="pr"), NOW) == NOTHING
-
-
-@pytest.mark.parametrize(
-    ("key", "points"),
-    [
-        ("disk-full", hour(90, 91, 90, 92)),
-        ("push-success", flat(85, 240)),
-        ("points-dropped", hour(1, 0, 0, 0)),
-    ],
-)
-def test_warning_comes_before_the_alert(key: str, points: Points) -> None:
-    found = alerts(MONITORS[key], series(key, points), NOW)
-    assert (len(found["warning"]), found["alert"]) == (1, [])

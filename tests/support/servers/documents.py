@@ -83,27 +83,23 @@ class Documents:
         now = datetime.fromtimestamp(self.clock(), UTC).isoformat()
         document = {key: value for key, value in body.items() if value is not None}
         if kind == "dashboard":
-            identifier = name or f"abc-{number}-xyz"
-            before = stored.get(
-                name, {"id": identifier, "created_at": now, "author_handle": "a@b.c", "url": "/x"}
-            )
-            kept = {key: before[key] for key in ("id", "created_at", "author_handle", "url")}
-            document = {
-                **DEFAULTS,
-                **document,
-                **kept,
-                "modified_at": now,
-                "widgets": [*self._numbered(document["widgets"])],
+            new: Document = {
+                "id": f"abc-{number}-xyz",
+                "created_at": now,
+                "author_handle": "a@b.c",
+                "url": "/x",
             }
+            widgets = [*self._numbered(document["widgets"])]
+            document = {**DEFAULTS, **document, "modified_at": now, "widgets": widgets}
         else:
-            identifier = name or str(number)
-            before = stored.get(name, {"id": number, "created": now, "creator": {"email": "a@b.c"}})
-            kept = {key: before[key] for key in ("id", "created", "creator")}
+            new = {"id": number, "created": now, "creator": {"email": "a@b.c"}}
             options = {"silenced": {}, "new_host_delay": 300, **document.get("options", {})}
             tags = sorted({tag.lower() for tag in document.get("tags", ())})
             state = {"multi": True, "overall_state": "No Data", "modified": now}
-            document = {**document, **kept, **state, "options": options, "tags": tags}
-        stored[identifier] = copy.deepcopy(document)
+            document = {**document, **state, "options": options, "tags": tags}
+        before = stored.get(name, new)
+        identifier = str(before["id"])
+        stored[identifier] = copy.deepcopy({**document, **{key: before[key] for key in new}})
         self.remember()
         return identifier
 
@@ -154,9 +150,8 @@ def refused(status: int, *errors: str) -> tuple[int, Document]:
     return status, {"errors": [*errors]}
 
 
-_KEY = re.compile(
-    r"fleetgauge:[^\s:\"]+:[^\s\"]+:\d+"
-)  # a document with another key is no other to the models
+# A document with another key is no other to the models.
+_KEY = re.compile(r"fleetgauge:[^\s:\"]+:[^\s\"]+:\d+")
 
 
 @lru_cache(maxsize=1000)
