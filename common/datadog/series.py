@@ -82,26 +82,27 @@ class SeriesTable:
             else:
                 first[key] = series
         self._drop_beyond_cap(first, repeated)
+        again = first.keys() & self._yielded
+        self._yielded.update(first)
         # The normal case: nothing to merge, and every series is spelled as Datadog does.
         if not (repeated or respelt or bad_hosts or self._spellings):
-            self._yielded.update(first)
             yield from first.values()
             return
         for key, series in first.items():
-            parts = repeated.get(key, [series])
-            spellings = {*map(_key, parts)}
-            if key in self._yielded:
-                spellings.add(self._spellings.get(key, key))
-            if len(spellings) > 1:
-                for part in parts:
+            metric, tags, host, times, values = series
+            spelling = (metric.name, host, tags)
+            yielded = self._spellings.get(key, key) if again and key in again else spelling
+            parts = repeated.get(key, ()) if repeated else ()
+            if spelling != yielded or any(_key(part) != spelling for part in parts):
+                for part in parts or (series,):
                     self._drop("tag_collision", len(part.times), key, part.times[0])
                 continue
-            times, values = self._merged(parts) if len(parts) > 1 else (series.times, series.values)
+            if parts:
+                times, values = self._merged(parts)
+            if spelling != key:
+                self._spellings[key] = spelling
             if times:
-                self._yielded.add(key)
-                if key not in spellings:
-                    self._spellings[key] = spellings.pop()
-                yield Series(series.metric, key[2], key[1], times, values)
+                yield Series(metric, key[2], key[1], times, values)
 
     def _stored_key(self, series: Series) -> _Key:
         """Return the series that Datadog makes of ours: each tag once, in order, without common ones.
@@ -138,7 +139,7 @@ class SeriesTable:
                 values.append(number)
         return times, values
 
-    def _merged(self, parts: list[Series]) -> _Points:
+    def _merged(self, parts: Sequence[Series]) -> _Points:
         """Return the points of a series that was added in parts, in order of time.
 
         In one second counts add up and the last gauge wins: Datadog adds nothing up, and stores the last of
