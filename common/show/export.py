@@ -7,6 +7,7 @@ in memory as a complete text.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -90,14 +91,21 @@ def _samples(series: Series) -> Iterator[str]:
 def write_csv(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, Iterable[Series]]) -> None:
     """Write every sample as a row, under a head; ConfigurationError where the file cannot be written."""
     with output_file(path, "--csv") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(CSV_COLUMNS)
+        file.write(",".join(CSV_COLUMNS) + "\n")
         for outcome in outcomes:
-            for metric, tags, host, times, values in points.get(outcome.collector, ()):
-                texts = (metric.name, metric.kind, metric.unit, host or "", " ".join(tags))
-                shared = [*map(_no_formula, texts)]
-                samples = zip(times, values, strict=True)
-                rows.writerows([_iso(second), second, *shared, exact(value)] for second, value in samples)
+            for series in points.get(outcome.collector, ()):
+                file.writelines(_rows(series))
+
+
+def _rows(series: Series) -> Iterator[str]:
+    """Yield each sample as a line; what the samples of a series share is quoted once."""
+    metric, tags, host, times, values = series
+    quoted = io.StringIO()
+    shared = (metric.name, metric.kind, metric.unit, host or "", " ".join(tags))
+    csv.writer(quoted).writerow(map(_no_formula, shared))
+    text = quoted.getvalue().removesuffix("\r\n")
+    for second, value in zip(times, values, strict=True):
+        yield f"{_iso(second)},{second},{text},{exact(value)}\n"
 
 
 # Formatting a date costs more than the line, and the series of a backfill have the same ticks.
