@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -10,7 +11,7 @@ from pathlib import PurePath
 from collectors.gpu_memory.metrics import INTERRUPTED, OOM_DUMPS
 from common.metric import Metric
 from common.outcome import Report
-from common.records.files import Files, reason, shown
+from common.records.files import NOT_THERE, Files, reason, shown
 from fleetgauge.gpu_memory import ManifestError
 from fleetgauge.gpu_memory.oom import dump_created_at
 from fleetgauge.gpu_memory.sessions import MANIFEST_NAME, Manifest, SessionSummary, parse_manifest
@@ -23,7 +24,7 @@ class Sinks:
     """The sinks and dumps below some paths that were written to since a time.
 
     Manifests are read once. `counted` has interrupted sessions and dumps with the second of each. `lost` has
-    directories whose manifest cannot be read, why, and when they were last written to.
+    directories whose manifest cannot be read or listed, why, and when they were last written to.
     """
 
     def __init__(self, paths: Sequence[str], files: Files, report: Report, touched_since: float) -> None:
@@ -35,7 +36,11 @@ class Sinks:
         names: defaultdict[str, set[str]] = defaultdict(set)  # by directory
         modified: defaultdict[str, float] = defaultdict(float)
         manifests = [f"{path.rpartition('/')[0]}/{MANIFEST_NAME}" for path in paths]  # beside segments
-        for file in files.find([*paths, *manifests], "*").files.values():
+        listed = files.find([*paths, *manifests], "*")
+        for path, why in listed.unreadable:  # what is unreadable of `paths` is lost with its events
+            if path in manifests and why != NOT_THERE:
+                self.lost.append((path, why, math.inf))
+        for file in listed.files.values():
             directory, _, name = file.path.rpartition("/")
             names[directory].add(name)
             modified[directory] = max(file.modified, modified[directory])

@@ -12,7 +12,7 @@ import math
 import reprlib
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -23,7 +23,18 @@ from common.config.settings import CollectorSettings, Duration, Texts
 from common.errors import ConfigurationError, FleetgaugeError
 from common.metric import Metric, Series
 from common.records.envelope import MAX_TEXT, Envelope, UnusableRecordError, time_of
-from common.records.files import DATE, MAX_DISORDER, File, Files, Found, is_in_s3, reason, shown, unit
+from common.records.files import (
+    DATE,
+    MAX_DISORDER,
+    File,
+    Files,
+    Found,
+    former_names,
+    is_in_s3,
+    reason,
+    shown,
+    unit,
+)
 from common.records.ingest import ingest_metrics
 from common.records.reader import BackfillReader, RecordLine, TimeOf, read
 from common.records.sums import PointBuffer
@@ -159,14 +170,19 @@ def record_window(
         since, until = at - step - settle, at - settle
     else:
         since, until = sent_until, now - settle
-    since, until = since // width * width, until // width * width
-    since = max(since, -(-earliest // width) * width)
-    return Window(min(since, until), until, step, earliest)
+    window = _complete_buckets(Window(since, until, step, earliest), width)
+    since = max(window.since, -(-earliest // width) * width)
+    return replace(window, since=min(since, window.until))
 
 
-def _gauges_since(context: Context[S]) -> int:
+def _complete_buckets(window: Window, width: int) -> Window:
+    """Return a window with both ends rounded down, so that each bucket is in one of those that follow it."""
+    return replace(window, since=window.since // width * width, until=window.until // width * width)
+
+
+def _gauges_since(context: Context[S], window: Window) -> int:
     """Return from when on gauges are sent: in a live run from a lookback before its window."""
-    window, settings = context.window, context.settings
+    settings = context.settings
     if window.earliest is None:
         return window.since
     lookback = settings.lookback or max(2 * window.step, MIN_LOOKBACK)
@@ -208,7 +224,9 @@ class _Reading(Generic[S, B]):
     def __init__(self, kind: RecordKind[S, B], context: Context[S]) -> None:
         self._kind = kind
         self._context = context
-        self._since = _gauges_since(context)
+        # The window of a backfill may begin and end inside a bucket.
+        self._window = _complete_buckets(context.window, context.settings.width)
+        self._since = _gauges_since(context, self._window)
         self._sent, self._sent_until = _load_sent(context.memory, context.window)
         self._counts: Counter[str] = Counter()  # records, bad and other lines of the window
         self._lag = (-math.inf, "")  # the longest from the newest record of a file to its last write; which
@@ -218,7 +236,7 @@ class _Reading(Generic[S, B]):
 
     def series(self) -> Iterator[Series]:
         """Yield the points of the window: gauges, what adds up, then how writers and the reading are now."""
-        kind, context, window = self._kind, self._context, self._context.window
+        kind, context, window = self._kind, self._context, self._window
         report, losses_before = context.report, context.report.lost_by_reason.copy()
         _, files, found, backfill = _list(kind, context)
         check_paths = f"check FLEETGAUGE_{kind.name.upper()}_PATHS"
@@ -232,9 +250,9 @@ class _Reading(Generic[S, B]):
                 own, other = self._read(grammar, file, lines)
                 ours[file.pattern] += own
                 others[file.pattern] += other
-            except FileNotFoundError:  # deleted since it was listed
-                continue
             except OSError as error:
+                if isinstance(error, FileNotFoundError) and self._is_idle(file):  # writers may delete it
+                    continue
                 report.lose(shown(file.path), reason(error))
                 self._newest.setdefault(unit(file.path), 0.0)
         for pattern, number in others.items():
@@ -256,17 +274,24 @@ class _Reading(Generic[S, B]):
 
         Of the newest idle file of each unit the last lines are read where they are current.
         """
-        window = self._context.window
+        window = self._window
         selected: list[tuple[File, float]] = []
         idle: dict[str, File] = {}
+        unseen: list[File] = []  # by the run before, although they had been written by then
         with_lines = [file for file in found.files.values() if file.size]
         for file in sorted(with_lines, key=lambda file: (file.modified, file.path)):
             name, watched = unit(file.path), WATCHED_IN_S3 if is_in_s3(file.path) else WATCHED
+            last_sent = self._last_sent(file.path)
             if not self._is_idle(file):
-                selected.append((file, min(self._since, self._last_sent(name) or window.earliest or 0)))
+                selected.append((file, min(self._since, last_sent or window.earliest or 0)))
                 idle.pop(name, None)
+            elif not last_sent and self._sent_until - DAY <= file.modified < self._sent_until:
+                unseen.append(file)
             elif self._kind.watches and window.is_live and file.modified >= self._context.now - watched:
                 idle[name] = file
+        if unseen:  # when each was written last is known, and not since when
+            times = [unseen[0].modified - HOUR, unseen[-1].modified]
+            self._report_late(unseen[-1].path, f"{len(unseen)} files with old records appeared", times)
         return selected + [(file, math.inf) for file in idle.values()]
 
     def _is_idle(self, file: File) -> bool:
@@ -275,9 +300,9 @@ class _Reading(Generic[S, B]):
 
     def _read(self, grammar: Grammar[B], file: File, lines: Iterator[RecordLine]) -> tuple[int, int]:
         """Add the records of one file; return how many records of this kind and of others it has."""
-        path, since, window = file.path, self._since, self._context.window
+        path, since, window = file.path, self._since, self._window
         new_since, until, earliest = window.since, window.until, window.earliest or 0
-        last_sent, sent_until = self._last_sent(unit(path)), self._sent_until
+        last_sent, sent_until = self._last_sent(path), self._sent_until
         latest = file.modified + MAX_DISORDER
         undated = min(file.modified - self._context.settings.settle, until - 1)  # of what no record follows
         time = newest = 0.0  # of records; `time` of the last one that was read
@@ -341,20 +366,21 @@ class _Reading(Generic[S, B]):
         bad_records += self._drop(path, undated if time < until else time, bad_lines)
         self._counts.update(records=records, bad_records=bad_records, other_kind=other_kind)
         if late:
-            self._report_late(path, late)
+            self._report_late(path, f"{len(late)} records were written too late", late)
         if newest >= needed_from:
             self._newest[unit(path)] = max(min(newest, until), self._newest.get(unit(path), 0.0))
         if newest >= since:
             self._lag = max(self._lag, (file.modified - newest, path))
         return ours, others
 
-    def _last_sent(self, name: str) -> float:
-        """Return the newest time that was sent of a unit: 0 of a new one, infinity where it is not known."""
+    def _last_sent(self, path: str) -> float:
+        """Return the newest time that was sent of a file: 0 of a new one, infinity where it is not known."""
+        name = next(filter(self._sent.__contains__, former_names(path)), "")
         return self._sent.get(name, 0.0 if self._sent_until else math.inf)
 
     def _is_new(self, time: float) -> bool:
         """Return whether a line with a time counts in this run."""
-        return self._context.window.since <= time < self._context.window.until
+        return self._window.since <= time < self._window.until
 
     def _drop(self, path: str, time: float, bad_lines: Collection[BadLine]) -> int:
         """Count what cannot be used of lines, in the run whose window has their time; return how many."""
@@ -369,25 +395,26 @@ class _Reading(Generic[S, B]):
             report.drop(why, 1, location)
         return len(bad_lines)
 
-    def _report_late(self, path: str, times: Sequence[float]) -> None:
-        """Name the records of a file that this run cannot send any more, with the command that sends them."""
-        span = f"--since {iso(int(min(times)))} --until {iso(int(max(times)) + 1)}"
+    def _report_late(self, path: str, what: str, times: Sequence[float]) -> None:
+        """Name what this run cannot send any more, and the command that sends all of these times."""
+        width = self._context.settings.width  # an incomplete bucket would not be sent
+        span = f"--since {iso(int(min(times)))} --until {iso((int(max(times)) // width + 1) * width)}"
         command = f"run_collector.py {self._kind.name} {span} --push --yes"
-        why = f"{len(times)} records were written too late; to send them: {command}"
-        self._context.report.lose(shown(path), why, "late")
+        self._context.report.lose(shown(path), f"{what}; to send them: {command}", "late")
 
     def _remember(self, found: Found) -> None:
         """Store the newest record of each unit that was sent.
 
-        A file that no run needed to read counts as sent up to its last write.
+        A file that no run needed to read counts as sent up to its last write. One below what could not be
+        listed stays as it was.
         """
-        until = self._context.window.until
-        units: dict[str, float] = {}
+        until = self._window.until
+        units = {name: time for name, time in self._sent.items() if found.unreadable and time >= until - DAY}
         for file in found.files.values():
             name = unit(file.path)
             unread = 0.0 if name in self._sent else min(file.modified, until)
             time = max(self._sent.get(name, 0.0), self._newest.get(name, unread), units.get(name, 0.0))
-            if time >= until - DAY:
+            if time and max(time, file.modified) >= until - DAY:
                 units[name] = time
         previous = self._sent if self._sent_until else units
         self._context.memory.update(until=until, units=units, previous=previous)

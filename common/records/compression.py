@@ -17,11 +17,11 @@ else:
 MAX_WINDOW_LOG = 23  # zstd may need 8 MB of history; its own tools need more only at the highest levels
 
 
-def decompress(path: str, content: Any, size: int) -> Iterator[bytes | str]:  # Any: a stream has only `read`
+def decompress(path: str, content: Any, size: int) -> Iterator[bytes]:  # Any: a stream has only `read`
     """Yield what a compressed file contains, in chunks of at most `size` bytes.
 
-    A file that is still being written ends where it ends. Where one is corrupt, the kind of damage follows
-    what could be decompressed.
+    A file that is still being written ends where it ends. Where one is corrupt, OSError follows what could be
+    decompressed.
     """
     options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG}
     is_gzip = path.endswith(".gz")
@@ -31,4 +31,4 @@ def decompress(path: str, content: Any, size: int) -> Iterator[bytes | str]:  # 
             while chunk := stream.read1(size):  # `read` would drop what precedes an error
                 yield chunk
         except (zlib.error, gzip.BadGzipFile, zstd.ZstdError):
-            yield "corrupt_gzip" if is_gzip else "corrupt_zstd"
+            raise OSError("its compressed content is corrupt; what precedes the damage was read") from None

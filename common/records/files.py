@@ -170,14 +170,16 @@ class Disk:
         return File(path, status.st_size, status.st_mtime, (status.st_dev, status.st_ino))
 
     def current(self, file: File) -> File:
-        """Return a file that was renamed in its directory, or else the one that has its path now."""
+        """Return a file that was renamed or compressed, or else the one that has its path now."""
+        names = {*former_names(file.path)}
         for path in Path(file.path).parent.iterdir():
             # The inode of a deleted file may be that of the next one that is created.
-            if unit(str(path)) == unit(file.path) and path.is_file():
+            if not names.isdisjoint(former_names(str(path))) and path.is_file():
                 other = self.file(str(path))
                 if other.version == file.version:
                     return other
-        return self.file(file.path)
+        paths = (file.path + suffix for suffix in ("", *COMPRESSED))
+        return self.file(next(filter(os.path.exists, paths), file.path))
 
     def open(self, file: File) -> Content:
         """Open a file; ChangedFileError where another one has its path, or OSError."""
@@ -371,7 +373,8 @@ def shown(path: str) -> str:
 def former_names(name: str) -> Iterator[str]:
     """Yield a name, and the names that it may have had before it was compressed, rotated or numbered.
 
-    `run.jsonl.2.gz` was `run.jsonl`; so were `run.000002.jsonl` and `run.<run id>.000002.jsonl`.
+    `run.jsonl.2.gz` was `run.jsonl`, and so was `run.000002.jsonl`. `run.<run id>.000002.jsonl` was that, or
+    `run.<run id>.jsonl`.
     """
     yield name
     plain = name.removesuffix(".gz").removesuffix(".zst")
@@ -380,8 +383,8 @@ def former_names(name: str) -> Iterator[str]:
     if match := _SUFFIX_NUMBER.fullmatch(plain):
         yield match[1]
     if match := _OWN_NUMBER.fullmatch(plain):
-        yield match[1] + match[3]
         yield match[1] + (match[2] or "") + match[3]
+        yield match[1] + match[3]
 
 
 def unit(path: str) -> str:

@@ -130,8 +130,13 @@ def _search(content: Content, since: float, time_of: TimeOf, sizes: Sizes) -> in
         low = max(0, high - step)
         content.prefetch(low, high)
         if low == 0 or is_older(low):
-            return low
+            break
         high, step = low, 2 * step
+    # What a few more probes exclude of the last step is neither read nor parsed.
+    while high - low > max(content.chunk, sizes.block // 4):
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_older(middle) else (low, middle)
+    return low
 
 
 def _latest_time(content: Content, offset: int, time_of: TimeOf, sizes: Sizes) -> float | None:
@@ -158,7 +163,7 @@ def _chunks(content: Content, offset: int, size: int) -> Iterator[bytes]:
 
 
 def _pieces(
-    chunks: Iterable[bytes | str], sizes: Sizes, start: int = 0, *, skipping: bool = False
+    chunks: Iterable[bytes], sizes: Sizes, start: int = 0, *, skipping: bool = False
 ) -> Iterator[Piece]:
     """Cut chunks that follow each other into pieces of complete lines.
 
@@ -167,9 +172,6 @@ def _pieces(
     """
     remainder = b""
     for chunk in chunks:
-        if isinstance(chunk, str):
-            yield Piece(start, start, b"", chunk)
-            return
         text = remainder + chunk if remainder else chunk
         cut = text.rfind(b"\n") + 1
         text, remainder = text[:cut], text[cut:]

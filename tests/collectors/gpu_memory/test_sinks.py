@@ -199,7 +199,14 @@ def test_in_s3_a_manifest_is_read_once_and_a_denied_one_is_lost(
     runs = Runs("gpu_memory", tmp_path, {"paths": bucket.path("sinks")}, core=bucket.core)
     assert runs.run(now).sent["gpu_memory.sessions", ("status:running",), None, now] == 2
     assert [len(bucket.ranges(f"sinks/{sink}/manifest.json")) for sink in ("a", "b")] == [1, 1]
+    of_segments = {"paths": bucket.path("sinks/a/segment-*.jsonl")}
+    one_sink = Runs("gpu_memory", tmp_path, of_segments, network=bucket.network)
     denied = Fault(status=403, body="<Error><Code>AccessDenied</Code></Error>")
+    listings = iter([False, True])  # of segments and of manifests
+    aws.faults.add(denied, match=lambda path: path.rstrip("/") == f"/{NAME}" and next(listings))
+    [lost] = one_sink.run(now).report.lost
+    assert lost.startswith(f"the sessions of {bucket.path('sinks/a/manifest.json')}: S3 answers AccessDenied")
+    assert one_sink.run(now).report.lost == []
     aws.faults.add(denied, None, match=f"/{NAME}/sinks/a/manifest.json")
     [lost] = runs.run(now).report.lost
     assert lost.startswith(f"the sessions of {bucket.path('sinks/a')}: cannot read the manifest")

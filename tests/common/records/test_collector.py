@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import logging
 import os
+import re
 import tracemalloc
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from support.record_runs import unreadable
 RUN = ("pipeline_kind:curate", "run_hash:abc")
 CALLS = ("job:ants", "op:put", "partition_id:p", "rank:0")
 TIMEOUT = 600  # seconds of a run
+LATER = NOW + 900  # the run after the one at NOW
 
 each_kind = pytest.mark.parametrize("kind", MAKERS)
 
@@ -151,7 +155,6 @@ def test_a_new_file_that_could_not_be_read_is_sent_from_its_start(folder: Folder
 
 
 def test_of_an_idle_file_only_the_last_record_is_read(folder: Folder) -> None:
-    folder.tick()
     folder.write(xenna(0, 2050), xenna(1, 2000), modified=NOW - 2000)
     assert progress(folder, NOW + 900) == {}
     ran = folder.ran[-1]
@@ -174,6 +177,61 @@ def test_records_too_late_to_be_sent_are_named_with_the_command(kind: str, tmp_p
     assert lost.startswith(f"{path}: 1 records were written too late")
     assert lost.endswith(f"run_collector.py {kind} {span} --push --yes")
     assert folder.tick(NOW + 4500).report.lost == []  # it is named once
+
+
+def test_a_file_that_appears_with_an_older_time_is_named_once(calls: Folder) -> None:
+    """It was moved or copied with its time, too late to be sent."""
+    calls.write(operations(0, 5000), modified=NOW - 100)
+    calls.tick()
+    path = calls.write(operations(0, 1800), operations(1, 1700), to="b.jsonl", modified=NOW - 1700)
+    [lost] = calls.tick(LATER).report.lost
+    assert lost.startswith(f"{path}: 1 files with old records appeared")
+    assert lost.endswith(f"--since {iso(NOW - 1700 - 3600)} --until {iso(NOW - 1699)} --push --yes")
+    assert calls.tick(LATER + 900).report.lost == []
+
+
+def test_a_rotated_file_is_not_late_whatever_its_writer_called_it(calls: Folder) -> None:
+    for active, rotated in (("a.r1.jsonl", "a.r1.000001.jsonl"), ("b.jsonl", "b.r2.000001.jsonl")):
+        calls.write(*(operations(number, 900 - number) for number in range(800)), to=active)
+        calls.tick()
+        calls.write(operations(800, 50), to=active, modified=NOW)
+        (calls.path / active).rename(calls.path / rotated)
+        calls.write(operations(801, -10), to=active, modified=NOW + 10)
+        assert calls.tick(LATER).report.lost == []
+
+
+def test_after_a_directory_could_not_be_listed_only_its_new_records_are_late(
+    calls: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls.write(operations(0, 900), operations(1, 100), to="sub/a.jsonl")
+    calls.tick()
+    calls.write(operations(2, 50), operations(3, -700), to="sub/a.jsonl", modified=NOW + 700)
+    scandir = os.scandir
+
+    def denied(path: str) -> object:
+        if path.endswith("/sub"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", denied)
+        [lost] = calls.tick(LATER).report.lost
+    assert lost.startswith(f"{calls.path}/sub: Permission denied")
+    [late] = calls.tick(LATER + 900).report.lost
+    assert "/sub/a.jsonl: 2 records were written too late" in late
+
+
+def test_the_command_for_late_sums_sends_complete_buckets(tmp_path: Path) -> None:
+    folder = Folder("data_plane", tmp_path, tag_rank="false")
+    late = [operations(number, 125 - 10 * number) for number in range(7)]
+    folder.write(*late[:1])
+    folder.write(*(operations(number, 120 - 10 * number, run_id="r2") for number in range(6)), to="b.jsonl")
+    folder.tick()
+    folder.write(*late[1:])
+    [lost] = folder.tick(LATER).report.lost
+    since, until = (datetime.fromisoformat(text).timestamp() for text in re.findall(r"20\S+Z", lost))
+    points = folder.backfill(int(since), int(until), LATER)
+    assert list(named(folder.short(points), "ops").values()) == [12]
 
 
 def test_records_that_come_late_are_measured_and_the_setting_is_named(
@@ -257,6 +315,18 @@ def test_sums_of_a_backfill_are_not_sent_where_a_unit_was_lost(calls: Folder) ->
     assert named(part, "ops") == {}
     assert named(part, "keys_outstanding") == named(whole, "keys_outstanding")
     assert any(str(lost) in one for one in calls.ran[-1].report.lost)
+
+
+@pytest.mark.parametrize("interval", ["60", "420", "900"])
+def test_a_backfill_sends_complete_buckets_wherever_its_windows_end(tmp_path: Path, interval: str) -> None:
+    folder = Folder("data_plane", tmp_path, tag_rank="false", aggregate_interval=interval)
+    folder.write(*(operations(number, 9000 - 10 * number) for number in range(900)))
+    points = folder.backfill(NOW - 7950, NOW - 1110, NOW)
+    buckets = named(folder.short(points), "ops")
+    assert set(buckets.values()) == {int(interval) // 10}
+    oldest, newest = max(ago for _, ago in buckets), min(ago for _, ago in buckets)
+    assert 0 <= oldest - 7950 < int(interval)
+    assert 0 <= newest - int(interval) - 1110 < int(interval)
 
 
 # Damage
@@ -347,7 +417,6 @@ BAD = {
     "without a time": xenna(9, 100, timestamp=None),
     "in the future": xenna(9, -5000),
 }
-LATER = NOW + 900  # the run after the one at NOW
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -411,10 +480,12 @@ def test_a_file_of_bad_lines_that_nobody_watches_is_lost_once(calls: Folder) -> 
     assert [len(calls.tick(now).report.lost) for now in (NOW, LATER)] == [1, 0]
 
 
-def test_a_file_that_was_deleted_since_it_was_listed_is_not_lost(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("ago", "lost"), [(100, 1), (5000, 0)], ids=["with new records", "idle"])
+def test_of_files_deleted_since_they_were_listed_the_new_are_lost(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, ago: int, lost: int
 ) -> None:
-    path, open_file = folder.write(xenna(0, 100)), Disk.open
+    """Writers may delete a file an hour after its last record."""
+    path, open_file = folder.write(xenna(0, ago), modified=NOW - ago), Disk.open
     folder.write(xenna(1, 90, run_hash="b"), to="b.jsonl")
 
     def delete_and_open(disk: Disk, file: File) -> Content:
@@ -423,8 +494,21 @@ def test_a_file_that_was_deleted_since_it_was_listed_is_not_lost(
 
     monkeypatch.setattr(Disk, "open", delete_and_open)
     ran = folder.tick()
-    assert ran.report.lost == []
+    assert [one.partition(": ")[0] for one in ran.report.lost] == [str(path)] * lost
     assert [ago for _, ago in named(folder.short(ran.sent), "pipeline.progress")] == [90]
+
+
+def test_a_corrupt_file_is_lost_and_what_precedes_the_damage_is_sent(calls: Folder) -> None:
+    content = b"".join(json.dumps(operations(number, 900 - number)).encode() + b"\n" for number in range(800))
+    compressed = bytearray(gzip.compress(content))
+    compressed[len(compressed) // 2] ^= 0xFF
+    path = calls.path / "a.jsonl.1.gz"
+    path.write_bytes(compressed)
+    os.utime(path, (NOW - 100, NOW - 100))
+    ran = calls.tick()
+    [lost] = ran.report.lost
+    assert lost.startswith(f"{path}: its compressed content is corrupt")
+    assert (CALLS, 900) in named(calls.short(ran.sent), "ops")
 
 
 @each_kind

@@ -53,7 +53,7 @@ def make(root: Path, *names: str, content: bytes = b"") -> None:
         ("run.jsonl.2.gz", ["run.jsonl.2.gz", "run.jsonl.2", "run.jsonl"]),
         ("run.jsonl.zst", ["run.jsonl.zst", "run.jsonl"]),
         ("run.000002.jsonl", ["run.000002.jsonl", "run.jsonl", "run.jsonl"]),
-        ("run.r-1.000002.jsonl", ["run.r-1.000002.jsonl", "run.jsonl", "run.r-1.jsonl"]),
+        ("run.r-1.000002.jsonl", ["run.r-1.000002.jsonl", "run.r-1.jsonl", "run.jsonl"]),
     ],
 )
 def test_rotated_and_compressed_names_lead_to_one_unit(name: str, former: list[str]) -> None:
@@ -196,19 +196,22 @@ def test_more_files_than_the_limit_are_reported_and_the_first_are_found(
 
 
 def test_file_that_was_renamed_replaced_or_deleted_is_noticed(tmp_path: Path) -> None:
-    make(tmp_path, "a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl", content=b"line\n")
+    make(tmp_path, *(f"{name}.jsonl" for name in "abcde"), content=b"line\n")
     storage = files().storage(str(tmp_path))
     first = {path[-7]: file for path, file in files().find([str(tmp_path)]).files.items()}
     (tmp_path / "a.jsonl").rename(tmp_path / "a.jsonl.1")
     make(tmp_path, "a.jsonl", "new")
     (tmp_path / "b.jsonl").unlink()
     (tmp_path / "new").rename(tmp_path / "c.jsonl")
+    (tmp_path / "e.jsonl").unlink()
+    make(tmp_path, "e.jsonl.gz")
     (tmp_path / "d.jsonl").unlink()
     os.mkfifo(tmp_path / "d.jsonl")
-    for name, error in (("a", ChangedFileError), ("b", FileNotFoundError), ("c", ChangedFileError)):
-        with pytest.raises(error):
+    for name in "abce":
+        with pytest.raises(ChangedFileError if name in "ac" else FileNotFoundError):
             storage.open(first[name])
     assert storage.current(first["a"]).path == f"{tmp_path}/a.jsonl.1"
+    assert storage.current(first["e"]).path == f"{tmp_path}/e.jsonl.gz"
     with pytest.raises(FileNotFoundError):
         storage.current(first["b"])
     storage.open(storage.current(first["c"]))
