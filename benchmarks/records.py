@@ -255,32 +255,27 @@ def long_file(megabytes: int, writers: int, rounds: int, url: str) -> Claim:
 def damage(count: int) -> Claim:
     """Runs that fail, or deliver another value of a good record, over so many damaged ones of three kinds."""
     import logging
-    from random import Random
 
-    from support.record_damage import NOW, damaged, file_name, good_points
-    from support.record_fleets import STEP, Points
+    from support.record_damage import damaged, lost_points
+    from support.record_fleets import Disk, ticks_over
     from support.record_runs import Runs
 
     logging.disable(logging.WARNING)
     failed = 0
     for kind in WRITERS:
-        with tempfile.TemporaryDirectory() as folder:
-            expected, chance = Points(), Random(kind)  # noqa: S311
-            for number in range(max(1, count // 3 // 500)):
-                found = damaged(kind, chance, 500)
-                path = Path(folder, str(number), file_name(kind))
-                path.parent.mkdir()
-                path.write_bytes(found.content)
-                os.utime(path, (NOW, NOW))
-                expected |= found.good
-            runs = Runs(kind, Path(folder))
-            for now in (NOW, NOW + STEP, NOW + 2 * STEP):
-                try:
-                    failed += bool(runs.run(now).report.lost)
-                except Exception as error:
-                    print(f"{kind}: {type(error).__name__}: {error}")
-                    failed += 1
-            failed += good_points(runs.points) != expected
+        for number in range(max(1, count // 3 // 500)):
+            made = damaged(kind, number, 500)
+            with tempfile.TemporaryDirectory() as folder:
+                disk, runs = Disk(made, Path(folder)), Runs(kind, Path(folder))
+                for now in ticks_over(made):
+                    disk.advance(now)
+                    try:
+                        lost = runs.run(now).report.lost_by_reason
+                        failed += not lost.keys() <= {"late"}  # a record that says it is old
+                    except Exception as error:
+                        print(f"{kind} {number}: {type(error).__name__}: {error}")
+                        failed += 1
+            failed += bool(lost_points(runs, made))
     logging.disable(logging.NOTSET)
     return Claim(f"runs that failed over {count:,} damaged records", failed, 0)
 

@@ -138,21 +138,6 @@ def test_removing_the_folder_of_a_collector_leaves_no_trace(tmp_path: Path) -> N
     assert copy.files() == before
 
 
-def test_what_is_made_speaks_of_it(followed: Copy) -> None:
-    made = followed.files().items()
-    text = {name: content.decode() for name, content in made if not name.endswith(".png")}
-    summary = "Jobs that wait in the queue of the scheduler."
-    assert f"| [queue](collectors/queue/README.md) | {summary} |\n" in text["README.md"]
-    row = (
-        "| `queue.jobs.waiting` | gauge | job | `team` | sum | Jobs that wait, by the team that sent them. "
-        "| no |\n"
-    )
-    assert row in text["docs/metrics.md"]
-    assert row in text["collectors/queue/README.md"]
-    assert "| `FLEETGAUGE_QUEUE_URL` | `url` | required | Address of" in text["docs/settings.md"]
-    assert f"| {summary} Settings: url (required). |\n" in text["charts/fleetgauge/README.md"]
-
-
 @needs_helm
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_no_release_changes_before_it_is_enabled(followed: Copy, name: str) -> None:
@@ -168,13 +153,6 @@ def test_the_chart_runs_it_with_the_values_of_the_page(followed: Copy) -> None:
     [template] = pod_templates(of_kind(documents, "CronJob")).values()
     assert container(template)["args"][:2] == ["queue", "wandb"]
     assert variables(template)["FLEETGAUGE_QUEUE_URL"] == "https://queue.example"
-
-
-@needs_helm
-def test_the_chart_offers_no_backfill_for_it_because_it_knows_no_past(followed: Copy) -> None:
-    asked = {"backfill": {"enabled": True, "since": "7d", "collectors": ["queue"]}}
-    with pytest.raises(RefusedError, match=r"- backfill\.collectors\.0: .* must be one of the following: "):
-        render(scenario("default"), asked, chart=followed.root / CHART.relative_to(ROOT))
 
 
 @needs_helm

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
-from support.record_fleets import STEP, Points
-from support.record_folder import MAKERS, outstanding
-from support.record_folder import NOW as TICK
+from support.record_fleets import BEGIN, Fleet, Key, Line, Shape, fleet
+from support.record_runs import Runs, differences
+from support.record_truth import truth
 
 Json = dict[str, Any]
 
-NOW = 1_794_789_900 // STEP * STEP + 10  # of the run that reads the files
-SPAN = (NOW - 10 - 900, NOW - 10 - 100)  # of the records: all in the window of that run
-GOOD_EVERY = 10  # of so many lines, one is good
+NOW = BEGIN + 900  # is among the odd values
+WRITER = ("run_id", "run_hash", "session_id", "job_id", "job")  # the fields that identify one
 
 ODD: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2**31, 2**53, 2**63, -(2**64), 10**30, 0.5, 1e308, -1e308, 1e-320),
@@ -36,71 +34,31 @@ MARKER = "put the raw text here"
 NAMES = ("", "x", "kind", "seq", "schema_version", "op", "1" * 5000, "stage/a/b")
 
 
-class Damaged(NamedTuple):
-    """The content of a file, and the points of its good records."""
-
-    content: bytes
-    good: Points
-
-
-def file_name(kind: str) -> str:
-    """Return a name that a file of a kind may have."""
-    return "segment-000001.jsonl" if kind == "gpu_memory" else "a.jsonl"
-
-
-def damaged(kind: str, chance: Random, count: int) -> Damaged:
-    """Make so many damaged lines of one kind, with good ones of another writer between them."""
-    lines, good = list[bytes](), Points()
-    writer = f"good-{chance.randrange(10**6)}"
-    for number in range(count):
-        at = SPAN[0] + number * (SPAN[1] - SPAN[0]) // count
-        key = (*_series(kind, writer), at)
-        if number % GOOD_EVERY == 0 and key not in good:
-            good[key] = number + 0.5 * (kind == "xenna")
-            lines.append(json.dumps(_make(kind, writer, number, at)).encode())
-        lines += _damage(_make(kind, f"bad-{chance.randrange(30)}", number, at), chance)
-    return Damaged(b"".join(line + b"\n" for line in _shuffled(lines, chance)), good)
+def damaged(kind: str, seed: int, count: int) -> Fleet:
+    """Make a fleet with so many damaged lines of other writers between its own."""
+    shape = Shape(seconds=3600, writers=2, damage=0.0, rotation=False, repeats=0.05)
+    made, chance = fleet(kind, seed, shape), Random(seed)
+    lines = list[Line]()
+    for number, line in enumerate(made.lines):
+        lines.append(line)
+        for _ in range((number + 1) * count // len(made.lines) - number * count // len(made.lines)):
+            record = json.loads(line.content)
+            writer = f"bad-{chance.randrange(30)}"
+            record |= {key: writer for key in WRITER if key in record}
+            lines.append(line._replace(content=_damage(record, chance), record=None))
+    made.lines[:] = lines
+    return made
 
 
-def good_points(points: Points) -> Points:
-    """Return the points of good writers, of the metric that is compared."""
-    compared = {_series(kind, "")[0] for kind in MAKERS}
-    return {
-        key: value
-        for key, value in points.items()
-        if key[0] in compared and any(":good-" in tag for tag in key[1])
-    }
+def lost_points(runs: Runs, made: Fleet) -> list[tuple[Key, float | None, float | None]]:
+    """Return the points of the fleet's own records that the intake lacks or has otherwise."""
+    found = truth(made)
+    own = {key: value for key, value in (found.gauges | found.sums).items() if key[0] != "xenna.runs.ended"}
+    return differences({key: runs.points[key] for key in own.keys() & runs.points.keys()}, own)
 
 
-def _series(kind: str, writer: str) -> tuple[str, tuple[str, ...], str | None]:
-    """Return a series that every record of a writer feeds with its number."""
-    return {
-        "xenna": ("xenna.pipeline.progress", ("pipeline_kind:curate", f"run_hash:{writer}"), None),
-        "gpu_memory": ("gpu_memory.allocated_bytes", ("gpu:0", f"job_id:{writer}", "rank:0"), "node-1"),
-        "data_plane": ("data_plane.bytes", (f"job:{writer}", "op:put", "partition_id:p", "rank:0"), None),
-    }[kind]
-
-
-def _make(kind: str, writer: str, number: int, at: int) -> Json:
-    """Return a record; of the data plane, some damaged ones are of what a client has outstanding."""
-    if kind == "data_plane" and number % 3 and writer.startswith("bad"):
-        doubts = {"foreign_clears": 0, "keys_overflowed": 0, "interval_s": 10}
-        return outstanding(number, TICK - at, {"p": number}, run_id=writer, job=writer, **doubts)
-    return MAKERS[kind](writer, number, at)
-
-
-def _shuffled(lines: list[bytes], chance: Random) -> list[bytes]:
-    """Return the lines, some of them twice, and some before the one they follow, where both are damaged."""
-    found = list(lines)
-    for _ in range(len(lines) // 20):
-        index = chance.randrange(len(found) - 1)
-        if b"good-" not in found[index] + found[index + 1]:
-            found[index], found[index + 1] = found[index + 1], found[index]
-            found.insert(index, found[index])
-    return found
-
-
-def _damage(value: Json, chance: Random) -> Iterator[bytes]:
+def _damage(value: Json, chance: Random) -> bytes:
+    """Return a line that is made of a record by changing some fields, and perhaps the text."""
     for _ in range(chance.choice((1, 1, 1, 2, 5))):
         _change(value, chance)
     text = json.dumps(value).replace(f'"{MARKER}"', chance.choice(RAW)).encode()
@@ -114,7 +72,7 @@ def _damage(value: Json, chance: Random) -> Iterator[bytes]:
         text = b"\0" * chance.randrange(1, 99) + text
     elif how == 3:
         text = b"\xef\xbb\xbf" + text
-    yield text.replace(b"\n", b" ")
+    return text.replace(b"\n", b" ") + b"\n"
 
 
 def _change(value: Json, chance: Random) -> None:

@@ -56,17 +56,6 @@ def test_a_damaged_field_moves_no_other_value(folder: Folder, key: str, value: o
         assert (found[TAGS, 120], found[TAGS, 100]) == (expected, expected)
 
 
-def test_ranks_and_devices_have_series_of_their_own(folder: Folder) -> None:
-    folder.write(event(100, 1), to="a/segment-000001.jsonl")
-    folder.write(event(100, 2, rank=1, session_id="s2"), to="b/segment-000001.jsonl")
-    folder.write(event(100, 3, device_id=1), to="c/segment-000001.jsonl")
-    assert named(folder.points_at(), "allocated_bytes") == {
-        (TAGS, 100): 1,
-        (("gpu:0", "job_id:j1", "rank:1"), 100): 2,
-        (("gpu:1", "job_id:j1", "rank:0"), 100): 3,
-    }
-
-
 def test_alerts_are_counted_by_second_and_type_over_all_segments(folder: Folder) -> None:
     kinds = ("warning", "warning", "peak", "critical", "error", "sample", "allocation", "collector_degraded")
     folder.write(*(event(99.5, kind=kind) for kind in kinds), event(98.5, kind="warning"))
@@ -132,17 +121,6 @@ class TestWithoutJobId:
         assert found["device_used_bytes"] == 10 * GIB
         assert found["device_total_bytes"] == 16 * GIB
         assert found["utilization_pct"] == 25.0
-
-    def test_hosts_and_ranks_stay_apart(self, folder: Folder) -> None:
-        self.write_second(folder, host="node-2")
-        folder.write(event(100, 7, rank=1, session_id="s3"), to="c/segment-000001.jsonl")
-        sent = folder.tick().sent
-        found = {
-            (host, tags): value
-            for (name, tags, host, at), value in sent.items()
-            if name == "gpu_memory.allocated_bytes" and at == NOW - 120
-        }
-        assert found == {("node-1", ("rank:0",)): 1, ("node-2", ("rank:0",)): 10, ("node-1", ("rank:1",)): 7}
 
 
 def test_every_declared_metric_is_emitted_and_no_other(folder: Folder) -> None:

@@ -171,18 +171,6 @@ def test_a_glob_finds_sinks_and_their_manifests(tmp_path: Path) -> None:
     assert named(folder.short(folder.points), "allocated_bytes") == {(TAGS, 100): GIB}
 
 
-def test_other_files_of_a_directory_are_not_segments(folder: SinkFolder) -> None:
-    folder.write({"kind": "xenna"}, to="sink/xenna.jsonl")
-    ran = folder.tick()
-    assert ran.sent["gpu_memory.ingest.files", (), None, NOW] == 0
-    assert (ran.report.dropped, ran.report.lost) == ({}, [])
-
-
-def test_an_empty_directory_has_no_session_and_no_dump(folder: SinkFolder) -> None:
-    assert folder.statuses() == [0, 0, 0, 0]
-    assert folder.points_at(NOW + 900) == {}
-
-
 def test_in_s3_a_manifest_is_read_once_and_a_denied_one_is_lost(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

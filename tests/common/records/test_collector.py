@@ -115,43 +115,7 @@ def test_gauges_are_sent_again_for_the_lookback_and_never_too_old(
     assert set(progress(folder)) == {ago for ago in ages if ago <= expected}
 
 
-def test_sums_are_sent_once_and_gauges_again(calls: Folder) -> None:
-    calls.write(operations(0, 100), outstanding(1, 100, {"p": 1}))
-    first, second = calls.points_at(), calls.points_at(NOW + 900)
-    assert named(first, "ops") == {(CALLS, 100): 1}
-    assert named(second, "ops") == {}
-    assert named(first, "keys_outstanding") == named(second, "keys_outstanding") != {}
-
-
-def test_without_state_a_run_that_is_repeated_sends_the_same(tmp_path: Path) -> None:
-    folder = Folder("data_plane", tmp_path, store=False)
-    folder.write(operations(0, 900), outstanding(1, 100, {"p": 1}))
-    first = folder.points_at()
-    assert folder.points_at(NOW + 300) == first
-
-
 # Late data
-
-
-def test_a_silent_file_that_goes_on_is_sent_from_where_it_stopped(folder: Folder) -> None:
-    """Its gauges are complete for up to an hour."""
-    folder.write(xenna(0, 900, {"progress": 1.0}), modified=NOW - 900)
-    folder.tick()
-    folder.tick(NOW + 900)
-    records = [xenna(number, 900 - 60 * number, {"progress": number}) for number in range(1, 40)]
-    folder.write(*records, modified=NOW + 1700)
-    folder.run(NOW + 1800, lambda _: 2)  # killed before it sends anything
-    assert folder.tick(NOW + 1800).report.lost == []
-    sent = {ago for (_, ago) in named(folder.short(folder.points), "pipeline.progress")}
-    assert sent == {900 - 60 * number for number in range(40)}
-
-
-def test_a_new_file_that_could_not_be_read_is_sent_from_its_start(folder: Folder) -> None:
-    folder.tick()
-    path = folder.write(xenna(0, 100), modified=NOW - 50)
-    with unreadable([str(path)]):
-        assert len(folder.tick(NOW + 30).report.lost) == 1
-    assert progress(folder, NOW + 1800) == {100: 50.0}
 
 
 def test_of_an_idle_file_only_the_last_record_is_read(folder: Folder) -> None:
@@ -280,29 +244,6 @@ def test_a_record_that_is_found_twice_counts_once(calls: Folder) -> None:
     calls.write(operations(0, 100), operations(0, 100), operations(1, 100))
     calls.write(operations(1, 100), operations(0, 100, run_id="other"), to="b.jsonl")
     assert named(calls.points_at(), "ops") == {(CALLS, 100): 3}
-
-
-def test_of_two_writers_of_a_second_the_later_or_larger_run_id_is_shown(
-    folder: Folder,
-) -> None:
-    folder.write(xenna(0, 99.5, {"progress": 1.0}), xenna(1, 98.0, {"progress": 1.0}), to="b.jsonl")
-    other = {"run_id": "r2"}
-    folder.write(
-        xenna(0, 99.9, {"progress": 2.0}, **other), xenna(1, 98.0, {"progress": 2.0}, **other), to="a.jsonl"
-    )
-    folder.write(xenna(2, 97.0, {"progress": 3.0}), xenna(3, 97.0, {"progress": 4.0}), to="b.jsonl")
-    assert progress(folder) == {100: 1.0, 98: 2.0, 97: 4.0}
-    assert folder.ran[-1].report.dropped == {}
-
-
-def test_sums_of_a_live_run_leave_without_a_unit_that_was_lost(calls: Folder) -> None:
-    calls.write(operations(0, 100))
-    lost = calls.write(operations(0, 100, rank=1), to="b.jsonl")
-    with unreadable([str(lost)]):
-        ran = calls.tick()
-    assert list(named(calls.short(ran.sent), "ops")) == [(CALLS, 100)]
-    [named_loss] = ran.report.lost
-    assert named_loss.startswith(f"{lost}: ")
 
 
 def test_sums_of_a_backfill_are_not_sent_where_a_unit_was_lost(calls: Folder) -> None:
@@ -563,13 +504,3 @@ def test_the_check_says_how_many_files_there_are_and_the_newest(kind: str, tmp_p
 
 
 # A backfill
-
-
-def test_events_of_gpu_memory_are_read_by_their_own_time(tmp_path: Path) -> None:
-    """Their timestamp has another name and unit than that of other records."""
-    folder = Folder("gpu_memory", tmp_path)
-    padded = "x" * 2000
-    folder.write(*(event(9000 - 10 * number, number, context=padded) for number in range(900)))
-    ran = folder.tick()
-    found = {ago for _, ago in named(folder.short(ran.sent), "allocated_bytes")}
-    assert found == {ago for ago in range(70, 1870, 10) if ago <= 1860}

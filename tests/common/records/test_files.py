@@ -110,20 +110,6 @@ def test_relative_pattern_gives_absolute_paths(tmp_path: Path, monkeypatch: pyte
     assert found("a.jsonl") == found("*.jsonl") == found(".") == [f"{tmp_path}/a.jsonl"]
 
 
-@pytest.mark.parametrize(
-    ("since", "until", "days"),
-    [(0, 0, "1"), (0, 86_399, "1"), (86_399, 2 * 86_400, "123"), (86_400, 0, "2"), (5 * 86_400, 0, "")],
-)
-def test_date_in_a_pattern_is_each_day_of_the_span(
-    tmp_path: Path, since: float, until: float, days: str
-) -> None:
-    make(tmp_path, *(f"1970-01-0{day}/a.jsonl" for day in "123"))
-    pattern = f"{tmp_path}/{{date}}"
-    result = files(since, until).find([pattern])
-    assert patterns(result) == {f"{tmp_path}/1970-01-0{day}/a.jsonl": pattern for day in days}
-    assert result.unreadable == []
-
-
 def test_fixed_part_of_a_pattern_must_exist(tmp_path: Path) -> None:
     make(tmp_path, "rotated.000001.jsonl", "there.jsonl")
     gone = {"gone/": "gone", "gone.jsonl": "gone.jsonl", "gone/*/a": "gone"}
