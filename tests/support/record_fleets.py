@@ -145,7 +145,6 @@ class Shape:
     intervals: tuple[int, ...] = (20, 30, 45)
     lag: int = 20  # the most that a record takes to reach its file
     damage: float = 0.02  # lines that are none, and records of other kinds, per record
-    restarts: bool = True
     shared: bool = True  # some files have two writers
     rivals: bool = False  # two live writers with the same tags
     rotation: bool = True
@@ -196,12 +195,10 @@ def _sessions(chance: Random, shape: Shape, kind: str, writer: int) -> Iterator[
     at, end = BEGIN + 30 + chance.random() * 600, BEGIN + shape.seconds
     interval, name, generation = chance.choice(shape.intervals), f"{kind[0]}{writer}", 0
     while at < end - 120:
-        until = at + 600 + chance.random() * (shape.seconds if not shape.restarts else 5000)
+        until = at + 600 + chance.random() * 5000
         ending = chance.choice(("ok", "ok", "error", "")) if kind == "xenna" else ""
         until, ending = (until, ending) if until < end else (float(end), "")
         yield Session(name, f"{name}-{chance.randrange(16**6):06x}-{generation}", at, until, interval, ending)
-        if not shape.restarts:
-            return
         generation += 1
         at = until + 5 + chance.random() * 1500
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from common.collector import Collector, Context, load_collector
 from common.config.settings import CoreSettings
 from common.config.sources import Configuration
-from common.metric import Kind, Series
+from common.metric import Series
 from common.net.retry import Deadline
 from common.outcome import Report
 from common.window import Window
@@ -109,11 +109,6 @@ class Runs:
             report=Report(),
             core=self.core,
         )
-
-    @property
-    def counts(self) -> set[str]:
-        """The names of metrics whose values add up."""
-        return {metric.name for metric in self.collector.metrics if metric.kind is Kind.COUNT}
 
 
 def points_of(series: Iterable[Series]) -> Points:

@@ -317,18 +317,6 @@ def read_all(files: Files, found: Sequence[File]) -> dict[str, list[float] | str
     return result
 
 
-def test_renamed_file_is_read_and_yielded_as_listed(tmp_path: Path) -> None:
-    for number, name in enumerate(("a.jsonl", "a.jsonl.1", "b.jsonl", "c.jsonl")):
-        (tmp_path / name).write_bytes(record(number))
-    files, found = listed(tmp_path)
-    (tmp_path / "a.jsonl.1").rename(tmp_path / "a.jsonl.2")
-    (tmp_path / "a.jsonl").rename(tmp_path / "a.jsonl.1")
-    (tmp_path / "a.jsonl").write_bytes(record(9))
-    (tmp_path / "b.jsonl").unlink()
-    (tmp_path / "c.jsonl").rename(tmp_path / "c.jsonl.1")
-    assert read_all(files, found) == {"a.jsonl": [0], "a.jsonl.1": [1], "c.jsonl": [3]}
-
-
 def test_error_while_reading_is_raised_from_the_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,42 +394,7 @@ def test_last_lines_have_the_last_record(
     assert times(lines_of(path, math.inf))[-1:] == ([] if last is None else [last])
 
 
-def test_last_lines_of_a_large_file_cost_its_last_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_seconds(tmp_path / "a.jsonl", 10_000, 40_000)
-    with counted_bytes(monkeypatch) as sizes:
-        assert times(lines_of(tmp_path / "a.jsonl", math.inf, Sizes()))[-1] == 39_999
-    assert sizes == [1 << 16]
-
-
 # Backfills
-
-
-@pytest.mark.parametrize("hours", [3, 100])
-@pytest.mark.parametrize("compressed", [False, True])
-def test_windows_of_a_backfill_read_each_byte_about_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int, compressed: bool
-) -> None:
-    noise, since = Random(1), 1_000_000
-    for name in ("a", "b"):
-        content = b"".join(
-            record(since + number * hours * 3600 / 20_000, x=noise.randbytes(40).hex())
-            for number in range(20_000)
-        )
-        path = tmp_path / f"{name}.jsonl"
-        Path(f"{path}.gz" if compressed else path).write_bytes(
-            gzip.compress(content) if compressed else content
-        )
-    files, found = listed(tmp_path)
-    backfill, count = BackfillReader(), 0
-    with counted_bytes(monkeypatch) as sizes:
-        for start in range(since, since + 3600 * hours, 3600):
-            selected = [(file, start) for file in found]
-            for _, lines in read(files, selected, time_of, backfill, start + 3600, Sizes(chunk=1 << 16)):
-                count += sum(start <= time < start + 3600 for time in times(lines))
-    assert count == 40_000
-    assert sum(sizes) < 2.2 * sum(file.size for file in found)
 
 
 def test_damage_is_reported_once_in_a_backfill(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 from pathlib import Path
+from random import Random
 from threading import Barrier
 from typing import Any
 
@@ -234,6 +235,9 @@ def test_last_lines_cost_one_request(bucket: Bucket) -> None:
 def test_windows_of_a_backfill_cost_about_two_passes(bucket: Bucket, hours: int) -> None:
     for name, size in (("a", 9 * MB), ("b", 2 * MB), ("c", MB // 4)):
         bucket.put(f"run/{name}.jsonl", content_of(size, 0, 3600 * hours))
+    noise = Random(1)
+    lines = [json.dumps({"t": time, "x": noise.randbytes(900).hex()}) for time in range(0, 3600 * hours, 10)]
+    bucket.put("run/d.jsonl.gz", gzip.compress("\n".join([*lines, ""]).encode()))
     files, found = listed(bucket)
     expected = sorted(time for seconds in times(files, found).values() for time in seconds)
     requests, size = len(bucket.aws.requests), bucket.bytes_read()
@@ -263,7 +267,7 @@ def test_objects_are_requested_eight_at_a_time(bucket: Bucket, monkeypatch: pyte
 def test_deleted_object_is_left_out_and_one_that_fails_is_lost_alone(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.config.aws.READ_TIMEOUT", 0.3)
+    monkeypatch.setattr("common.config.aws.READ_TIMEOUT", 1)
     for name in ("deleted", "denied", "stalled", "good"):
         bucket.put(f"run/{name}.jsonl", record(1))
     files, found = listed(bucket)
