@@ -17,7 +17,19 @@ from common.records.envelope import (
 from fleetgauge.records import SCHEMA_VERSION, Event
 
 EVENT = next(iter(Event))
-NO_TIMES = [0, -1, MAX_TIME, True, None, "5", "yesterday", "0001-01-01", [], float("nan"), float("inf")]
+NO_TIMES: list[Any] = [
+    0,
+    -1,
+    MAX_TIME,
+    True,
+    None,
+    "5",
+    "yesterday",
+    "0001-01-01",
+    [],
+    float("nan"),
+    float("inf"),
+]
 
 
 def read(**fields: Any) -> Envelope | None:
