@@ -118,6 +118,24 @@ def test_gauges_are_sent_again_for_the_lookback_and_never_too_old(
 # Late data
 
 
+def test_a_silent_large_file_that_goes_on_is_sent_from_where_it_stopped(folder: Folder) -> None:
+    ages = [900, *range(890, 690, -10), *range(660, -1440, -60)]  # from 660 on, they are in the lookback
+    records = [xenna(number, ago, padding="x" * 60_000) for number, ago in enumerate(ages)]
+    folder.write(*records[:1], modified=NOW - 900)
+    folder.tick()
+    folder.write(*records[1:], modified=NOW + 1700)
+    assert folder.tick(NOW + 1800).report.lost == []
+    assert {ago for (_, ago) in named(folder.short(folder.points), "pipeline.progress")} == {*ages}
+
+
+def test_a_new_file_that_could_not_be_read_is_sent_from_its_start(folder: Folder) -> None:
+    folder.tick()
+    path = folder.write(xenna(0, 100), modified=NOW - 50)
+    with unreadable([str(path)]):
+        assert len(folder.tick(NOW + 30).report.lost) == 1
+    assert progress(folder, NOW + 1800) == {100: 50.0}
+
+
 def test_of_an_idle_file_only_the_last_record_is_read(folder: Folder) -> None:
     folder.write(xenna(0, 2050), xenna(1, 2000), modified=NOW - 2000)
     assert progress(folder, NOW + 900) == {}

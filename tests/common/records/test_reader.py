@@ -236,6 +236,25 @@ def test_end_of_a_large_file_costs_little_more_than_that_alone(
     assert sum(sizes) < 2.5 * 100 * (window + 600)  # bytes of the window
 
 
+@pytest.mark.parametrize(
+    ("content", "since", "first"),
+    [
+        (record(1000) + record(400) * 100, 1000, 1000),
+        (record(1000) + record(400) * 100, 1000.5, 400),
+        (record(5000) + b'{"no":"time"}\n' * 100, 5000, 5000),  # no time says nothing about where to begin
+        (record(5000) + record(10**9) + record(5001) * 30, 5000, 5000),  # a late one ends nothing
+    ],
+)
+def test_reading_begins_where_no_earlier_line_can_be_of_the_window(
+    tmp_path: Path, content: bytes, since: float, first: int
+) -> None:
+    path, sizes = tmp_path / "a.jsonl", Sizes(block=20, probe=30, chunk=30, line=150)
+    path.write_bytes(content)
+    found = lines_of(path, since, sizes)
+    assert times(found)[0] == first
+    assert found[-1] == lines_of(path)[-1]
+
+
 def test_lines_longer_than_a_probe_do_not_make_all_be_read(tmp_path: Path) -> None:
     path, sizes = tmp_path / "a.jsonl", Sizes(block=1000, probe=50, chunk=1000, line=500)
     write_seconds(path, 10_000, 20_000, 400)
