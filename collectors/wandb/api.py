@@ -1,20 +1,22 @@
 """W&B's GraphQL API: one request at a time, and a clear error for every answer that is not data.
 
-It has no state and waits for nothing, so that several threads may use it. Retries are up to the caller.
+It waits for nothing, and several threads may use it. Retries are up to the caller, but for a query that has a
+part which the server does not know: it is sent again without that part (`Extra`).
 
     ConfigurationError
     ├── RefusedKeyError          the key, or the address: nothing can be read
     └── RefusedProjectError      this project may not be read, or does not exist
     FailedRequestError           try again; its `failure` is what it means for the rows requested
-    UnknownFieldsError           request less: the server does not know a field or an argument
     SourceError                  anything else
 """
 
 from __future__ import annotations
 
 import base64
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from enum import Enum
 from typing import NamedTuple
 
 import orjson
@@ -34,6 +36,8 @@ _RATE_LIMITED = re.compile(r"rate limit", re.IGNORECASE)
 _UNKNOWN_FIELD = re.compile(
     r"Cannot query field [\"'`]?(\w+)|Unknown argument [\"'`]?\w+[\"'`]? on field [\"'`]?(?:\w+\.)?(\w+)"
 )
+
+log = logging.getLogger(__name__)
 
 
 class RefusedProjectError(ConfigurationError):
@@ -55,12 +59,59 @@ class FailedRequestError(TransientError):
         self.failure = failure
 
 
-class UnknownFieldsError(Exception):  # resolved by requesting less
+class _UnknownFieldsError(Exception):  # resolved by requesting less
     """The server does not know some `fields` of a query, or an argument of theirs."""
 
     def __init__(self, message: str, fields: set[str]) -> None:
         super().__init__(message)
         self.fields = fields
+
+
+class Extra(Enum):
+    """What a server may lack: the part of a query's text that selects it, and what is lost without it.
+
+    A self-hosted server may be older than the client, and newer servers drop fields such as `runInfo`.
+    """
+
+    COMPUTE_SECONDS = ("computeSeconds", "computeSeconds: the duration of a resumed run includes its pauses")
+    RUN_INFO = ("runInfo { gpuCount }", "runInfo: the GPUs of runs of older clients are assumed")
+    TOTAL_COUNT = ("totalCount", "totalCount: hidden runs are not counted, and pages come one by one")
+    CONFIG_KEYS = ("(keys: %(config)s)", "config: complete configs are read, which is slow")
+    SUMMARY_KEYS = (
+        "(keys: %(summaryMetrics)s)",
+        "summaryMetrics: complete summaries are read, which is slow",
+    )
+    USER = ("user { username }", "user: the users of runs are unknown (tag user)")
+    GROUP = ("group", "group: the groups of runs are unknown (tag group)")
+    JOB_TYPE = ("jobType", "jobType: the job types of runs are unknown (tag job_type)")
+    TAGS = ("tags", "tags: groups by the tags of runs are unknown")
+    SYSTEM_METRICS = ("systemMetrics", "systemMetrics: the utilisation of GPUs and idle runs are unknown")
+    PROJECT_CREATED = ("created: createdAt", "createdAt: of colliding projects, the first by name is read")
+    RUN_COUNT = ("runCount(filters: %(filters)s)", "runCount: every project of an entity costs a request")
+
+    @property
+    def names(self) -> set[str]:
+        """Return the names by which a server may reject it: an error names a field, never the selection."""
+        return set(re.findall(r"\w+", self.value[0]))
+
+    def __str__(self) -> str:
+        return str(self.value[1])
+
+
+class Query(NamedTuple):
+    """A query and its variables. `literals` are inserted into the text, without the parts in `unneeded`."""
+
+    text: str
+    variables: Mapping[str, Json]
+    literals: Mapping[str, str]
+    unneeded: frozenset[Extra] = frozenset()
+
+    def without(self, missing: Collection[Extra]) -> str:
+        """Return the text to send to a server that lacks some parts."""
+        text = self.text
+        for extra in self.unneeded.union(missing):
+            text = text.replace(extra.value[0], "")
+        return text % self.literals
 
 
 class Response(NamedTuple):
@@ -72,7 +123,7 @@ class Response(NamedTuple):
 
 
 class Api:
-    """The API with one key. Immutable, so that threads may share it."""
+    """The API with one key; `missing` are the parts of queries that the server turned out not to know."""
 
     def __init__(self, settings: WandbSettings, http: Http) -> None:
         """Prepare the headers: W&B takes the key as the password of a user `api` (Basic authentication)."""
@@ -80,20 +131,32 @@ class Api:
         token = base64.b64encode(f"api:{settings.api_key.get_secret_value()}".encode()).decode()
         remember_secret(token)  # which is as secret as the key
         self._headers = {"Content-Type": "application/json", "Authorization": f"Basic {token}"}
-        self._http = http
+        self.http = http
+        self.missing: frozenset[Extra] = frozenset()
 
-    def post(
-        self, query: str, variables: Mapping[str, Json], deadline: Deadline, largest: int = MAX_RESPONSE_BYTES
-    ) -> Response:
+    def post(self, query: Query, deadline: Deadline, largest: int = MAX_RESPONSE_BYTES) -> Response:
         """Send a query; return the answer, or raise one of the errors above.
 
         `largest` is how many bytes an answer may have. DeadlineExceededError once the deadline has passed.
         """
-        body = orjson.dumps({"query": query, "variables": variables})
+        while True:
+            missing = self.missing
+            try:
+                return self._send(query.without(missing), query.variables, deadline, largest)
+            except _UnknownFieldsError as error:
+                unknown = {extra for extra in Extra if extra.names & error.fields}
+                # Compared with what this query left out: other threads add to `self.missing`.
+                left_out = missing | query.unneeded
+                if unknown <= left_out or error.fields - set[str]().union(*(each.names for each in unknown)):
+                    raise SourceError(f"W&B rejects the query: {error}") from None
+                for extra in sorted(unknown - self.missing, key=str):
+                    log.warning("W&B does not know %s", extra)
+                self.missing |= unknown
+
+    def _send(self, text: str, variables: Mapping[str, Json], deadline: Deadline, largest: int) -> Response:
+        body = orjson.dumps({"query": text, "variables": variables})
         try:
-            reply = self._http.send(
-                "POST", self.url, body, self._headers, deadline, largest=largest
-            ).checked()
+            reply = self.http.send("POST", self.url, body, self._headers, deadline, largest=largest).checked()
         # Both are cured by fewer rows.
         except (TimedOutError, TooLargeError) as error:
             raise FailedRequestError(str(error), Failure.HEAVY) from None
@@ -120,7 +183,7 @@ class Api:
         # Unknown fields are searched in the complete text, before it is shortened for messages.
         fields, errors, data = _unknown_fields(errors), errors[:500], document.get("data")
         if fields:
-            raise UnknownFieldsError(errors, fields)
+            raise _UnknownFieldsError(errors, fields)
         if _RATE_LIMITED.search(errors):
             raise FailedRequestError(f"{self.url} answered: {errors}", Failure.RATE_LIMITED)
         if not isinstance(data, dict):
@@ -148,7 +211,7 @@ def _rejection(error: RejectedError) -> Exception:
             return RefusedKeyError(f"{error}; check WANDB_BASE_URL")
     # The body is a JSON document whose quotes are escaped; the pattern expects the message itself.
     fields = _unknown_fields(error.body.decode(errors="replace").replace('\\"', '"'))
-    return UnknownFieldsError(str(error), fields) if fields else SourceError(str(error))
+    return _UnknownFieldsError(str(error), fields) if fields else SourceError(str(error))
 
 
 def _unknown_fields(text: str) -> set[str]:

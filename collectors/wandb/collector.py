@@ -11,19 +11,27 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 
-from collectors.wandb.api import RefusedKeyError
+from collectors.wandb.api import Extra
 from collectors.wandb.explain import explain_project
 from collectors.wandb.groups import unmatched_prices
 from collectors.wandb.ledger import Ledger
 from collectors.wandb.metrics import LIVE_ONLY, METRICS
-from collectors.wandb.query import CollidingProjectError, Extra, active_since, touched_since
+from collectors.wandb.query import (
+    CollidingProjectError,
+    Filter,
+    Projects,
+    active_since,
+    select_projects,
+    touched_since,
+)
 from collectors.wandb.reader import Listing, Reader
 from collectors.wandb.runs import Run
 from collectors.wandb.settings import Project, WandbSettings
 from collectors.wandb.utilization import MEMORY_KEY, active_runs, load_observations, observe
 from common.collector import Collector, Context
-from common.errors import FleetgaugeError
+from common.errors import ConfigurationError, FleetgaugeError, SourceError
 from common.metric import Metric, Series
+from common.outcome import Report
 from common.times import iso
 
 log = logging.getLogger(__name__)
@@ -75,15 +83,16 @@ def _read(context: Context[WandbSettings]) -> list[Ledger]:
     ticks, at = window.ticks, window.ticks[-1]
     reader = Reader(context)
     # A backfill ends in the past: runs created after its last tick cannot count in it.
-    created_before = None if window.is_live else ticks[-1] + 1
-    listings = reader.listings(reader.select(touched_since(ticks[0] - settings.window, created_before)))
-    if unmatched := _unmatched_prices(listings, settings):
-        log.warning("%s", unmatched)
+    created_before = None if window.is_live else at + 1
+    filters = touched_since(ticks[0] - settings.window, created_before)
+    listings = read_listings(reader, select_projects(reader.api, context, filters), filters)
+    for warning in _unmatched_prices(listings, settings):
+        log.warning("%s", warning)
     runs = {listing.project: listing.runs for listing in listings}
     if window.is_live:
         stored = load_observations(context.memory, at, 2 * window.step)
         if settings.utilization:
-            for project, active in _read_active(reader, runs, context).items():
+            for project, active in _read_active(reader, runs).items():
                 runs[project] = observe(project, runs[project], active, at, settings, stored)
         context.memory[MEMORY_KEY] = stored
     return [
@@ -92,76 +101,99 @@ def _read(context: Context[WandbSettings]) -> list[Ledger]:
     ]
 
 
-def _read_active(
-    reader: Reader, runs: Mapping[Project, list[Run]], context: Context[WandbSettings]
-) -> dict[Project, list[Run]]:
+def read_listings(reader: Reader, projects: Projects, filters: Filter) -> list[Listing]:
+    """Return the listing of each project that could be read; count what was dropped, lose what failed.
+
+    Where nothing could be read, the first error is raised: one of configuration only if all are.
+    """
+    report = reader.context.report
+    listings = reader.read(projects.selected, filters, empty=projects.empty)
+    complete = [listing for listing in listings if listing.error is None]
+    failed = _failed(projects, listings)
+    errors = [error for error in failed.values() if not isinstance(error, CollidingProjectError)]
+    if errors and not complete:
+        raise min(errors, key=lambda error: isinstance(error, ConfigurationError))
+    for project, error in failed.items():
+        reason = "tag_collision" if isinstance(error, CollidingProjectError) else "unreadable"
+        report.lose(str(project), error, reason)
+    for listing in complete:
+        _count_dropped(listing, report)
+    return complete
+
+
+def _failed(projects: Projects, listings: Iterable[Listing]) -> dict[Project, Exception]:
+    """Return why each project, or entity, that is lost is lost."""
+    return {**projects.lost, **{each.project: each.error for each in listings if each.error}}
+
+
+def _count_dropped(listing: Listing, report: Report) -> None:
+    """Report what was dropped of single runs, and the seconds that are not complete."""
+    project, slices = listing.project, listing.slices
+    for run, row in slices.rows.items():
+        for reason in row.flaws:
+            report.drop(reason, 1, f"{project}, run {run}")
+    for second, _ in slices.unserved:
+        log.warning("stepped over a run of %s created at %s: W&B fails on it", project, iso(second))
+        report.drop("unserved_run", 1, f"{project}, a run created at {iso(second)}")
+    for name in slices.partial:
+        why = "not all of them could be listed"
+        report.lose(f"{project}, runs created at {name}", why, "incomplete")
+    log.info("%s: %d runs listed, %s unseen", project, len(slices.rows), listing.unseen)
+
+
+def _read_active(reader: Reader, runs: Mapping[Project, list[Run]]) -> dict[Project, list[Run]]:
     """Return the running runs of each project with their system metrics; a project that fails is lost.
 
     System metrics are heavy, so that they are a second listing, of active runs only. Empty where the server
     does not know them.
     """
-    settings, at = context.settings, context.window.ticks[-1]
+    settings, at, report = reader.context.settings, reader.context.window.ticks[-1], reader.context.report
     # A project without an active run needs no request: nothing of it can be observed.
-    found: dict[Project, list[Run]] = {
-        project: [] for project, listed in runs.items() if not active_runs(listed, at, settings)
-    }
-    projects = [project for project in runs if project not in found]
-    for project, result in reader.read(
-        projects, active_since(at - settings.stale_after), system_metrics=True
-    ):
-        if isinstance(result, Exception):
-            context.report.lose(f"the utilisation of {project}", result)
+    empty = {project for project, listed in runs.items() if not active_runs(listed, at, settings)}
+    found: dict[Project, list[Run]] = {}
+    filters = active_since(at - settings.stale_after)
+    for listing in reader.read(runs, filters, empty=empty, system_metrics=True):
+        if listing.error:
+            report.lose(f"the utilisation of {listing.project}", listing.error)
         else:
-            reader.count_dropped(result)
-            found[project] = result.runs
-    return {} if Extra.SYSTEM_METRICS in reader.missing else found
+            _count_dropped(listing, report)
+            found[listing.project] = listing.runs
+    return {} if Extra.SYSTEM_METRICS in reader.api.missing else found
 
 
-def _unmatched_prices(listings: Iterable[Listing], settings: WandbSettings) -> str | None:
-    """Return the warning for prices that match no GPU type of any run; None where there are none."""
+def _unmatched_prices(listings: Iterable[Listing], settings: WandbSettings) -> Iterator[str]:
+    """Yield a warning for prices that match no GPU type of any run."""
     types = {run.owner.gpu_type for listing in listings for run in listing.runs if run.gpus}
     unmatched = unmatched_prices(settings.prices, types) if types else []
-    if not unmatched:
-        return None
-    return (
-        f"FLEETGAUGE_WANDB_GPU_PRICES: no run has a GPU of type {', '.join(unmatched)}; "
-        f"types seen: {', '.join(sorted(types))}"
-    )
+    if unmatched:
+        yield (
+            f"FLEETGAUGE_WANDB_GPU_PRICES: no run has a GPU of type {', '.join(unmatched)}; "
+            f"types seen: {', '.join(sorted(types))}"
+        )
 
 
 def check(context: Context[WandbSettings]) -> Iterator[str | FleetgaugeError]:
-    """Read one run of each project that is named, and of one of each entity, with the complete query.
+    """Read what a run at this tick would read.
 
     Yields a line for each thing that is good, and an error for each that is not. Raises RefusedKeyError.
     """
     settings, reader = context.settings, Reader(context)
-    filters = touched_since(context.now - settings.window)
-    projects = reader.select(filters)
-    for project, error in projects.lost.items():
-        is_collision = isinstance(error, CollidingProjectError)
-        yield CollidingProjectError(f"{project}: {error}") if is_collision else error
+    filters = touched_since(context.window.ticks[-1] - settings.window)
+    projects = select_projects(reader.api, context, filters)
     for entity, number in sorted(Counter(project.entity for project in projects.found).items()):
         yield f"{entity}/* stands for {number:,} projects"
-    entities = set()
-    for project in projects.selected:
-        if project in projects.found and project.entity in entities:
-            continue
-        entities.add(project.entity)
-        try:
-            total = reader.probe(project, filters)
-        except RefusedKeyError:  # no other project would answer better
-            raise
-        except FleetgaugeError as error:
-            yield error
-            continue
-        known = "" if total is None else f", which has {total:,} runs to look at"
-        yield f"the key can read {project}{known}"
-    if settings.gpu_prices:
-        listed = (result for _, result in reader.read(projects.with_runs, filters))
-        unmatched = _unmatched_prices((each for each in listed if isinstance(each, Listing)), settings)
-        if unmatched:
-            yield unmatched
-    for part in sorted(reader.missing | projects.missing, key=lambda part: part.name):
+    listings = reader.read(projects.selected, filters, empty=projects.empty)
+    for project, error in _failed(projects, listings).items():
+        kind = ConfigurationError if isinstance(error, ConfigurationError) else SourceError
+        yield kind(f"{project}: {error}")
+    complete = [listing for listing in listings if listing.error is None]
+    for listing in complete:
+        if listing.project not in projects.found:
+            yield f"the key can read {listing.project}, which has {len(listing.runs):,} runs to look at"
+    yield from _unmatched_prices(complete, settings)
+    if settings.utilization:
+        _read_active(reader, {listing.project: listing.runs for listing in complete})
+    for part in sorted(reader.api.missing, key=lambda part: part.name):
         yield f"not available at {settings.base_url}: {part}"
     hashed = settings.user_hash_key is not None
     yield "usernames are sent as keyed hashes" if hashed else "usernames are sent as they are"

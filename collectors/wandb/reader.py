@@ -10,68 +10,52 @@ from __future__ import annotations
 import logging
 import random
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, TypeAdapter, ValidationError
 
-from collectors.wandb.api import (
-    Api,
-    FailedRequestError,
-    RefusedKeyError,
-    RefusedProjectError,
-    Response,
-    UnknownFieldsError,
-)
-from collectors.wandb.query import (
-    CollidingProjectError,
-    Extra,
-    Filter,
-    Projects,
-    RunPage,
-    read_runs,
-    runs_query,
-    unneeded,
-    without,
-)
+from collectors.wandb.api import Api, FailedRequestError, Query, RefusedKeyError, Response
+from collectors.wandb.query import Filter, Row, read_runs, runs_query, unneeded
 from collectors.wandb.runs import Run, RunReader
 from collectors.wandb.settings import Project, WandbSettings
 from collectors.wandb.slices import LATEST, Failure, SliceRequest, Slices
 from common.collector import Context
-from common.errors import DeadlineExceededError, FleetgaugeError, SourceError
+from common.errors import DeadlineExceededError, SourceError
 from common.net.http import MAX_RESPONSE_BYTES
 from common.net.retry import backoff, requested_wait, requests_left
-from common.times import iso
 
 HEAVY_AFTER = 10.0  # seconds: what fails later failed because of its size
 RATE_LIMIT_DELAY = 5.0  # seconds, where the server does not say how long
 SYSTEM_METRICS_PAGE = 200  # runs of a page with their system metrics, of 10 kB each
 RECOVERY = 1 / 8  # of a connection, by which an answer raises the limit again after a rate limit
 
-# By project, the second of creation and the offset of each row that could not be served.
-_UNSERVED = TypeAdapter(dict[str, list[tuple[Annotated[int, Field(ge=0, lt=LATEST)], NonNegativeInt]]])
+# The second of creation and the offset of each row that could not be served; by project in the memory.
+Unserved = list[tuple[Annotated[int, Field(ge=0, lt=LATEST)], NonNegativeInt]]
+_UNSERVED = TypeAdapter(dict[str, Unserved])
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class Listing:
-    """The runs of a project, and what could not be read of them."""
+    """The runs of a project, once all are listed; `error` is why they could not be."""
 
     project: Project
-    slices: Slices[Run | None]
-    flaws: dict[str, list[str]] = field(default_factory=dict)  # by run
-    errors: int = 0  # answers with errors beside the data
+    query: Callable[[SliceRequest], Query]
+    slices: Slices[Row]
+    remembered: Unserved
+    error: Exception | None = None
     trouble: Exception | None = None  # the last failure, while it lasts
     due: float = 0.0  # when it may be requested again
 
     @cached_property
     def runs(self) -> list[Run]:
-        """The runs that could be read, once all are listed."""
-        return [run for run in self.slices.rows.values() if run is not None]
+        """The runs that could be read."""
+        return [row.run for row in self.slices.rows.values() if row.run is not None]
 
     @property
     def unseen(self) -> int | None:
@@ -79,186 +63,92 @@ class Listing:
         total = self.slices.total
         return None if total is None else max(0, total - len(self.slices.rows))
 
-    def add(self, request: SliceRequest, read: RunPage) -> None:
-        """Add a page; a run that is shown again replaces itself, with its flaws.
-
-        Raises SourceError as `Slices` does.
-        """
-        self.trouble = None
-        if read.errors:
-            self.errors += 1
-            log.warning("W&B answered for %s with errors beside the data: %s", self.project, read.errors)
-        for run in read.page.rows:
-            self.flaws.pop(run, None)
-        self.flaws |= read.flaws
-        self.slices.served(request, read.page)
-
-
-Result = tuple[Project, Listing | Exception]
+    @property
+    def unserved(self) -> Unserved:
+        """The rows to remember. Only a complete listing disproves what was remembered before."""
+        return self.slices.unserved or (self.remembered if self.error else [])
 
 
 class Reader:
-    """Reads the projects of one run; `missing` are the parts of the query that the server does not know.
-
-    What a server rejects once is left out of every later query, whatever its project.
-    """
+    """Reads runs, as often as needed: what it learns of the server's limits holds for the next time."""
 
     def __init__(self, context: Context[WandbSettings]) -> None:
         settings = context.settings
-        self.missing: frozenset[Extra] = frozenset()
         self.context = context
         self.rows = RunReader(
             settings.push_to_main, settings.gpu_count_key, settings.assumed_gpus, settings.owners
         )
         # The server's limits hold for all shards.
         self.connections = max(1, settings.connections // context.shard.count)
-        self.http = context.http(settings.base_url, "WANDB_BASE_URL", self.connections)
-        self.api = Api(settings, self.http)
-
-    def select(self, filters: Filter) -> Projects:
-        """Return the projects that the settings name and this shard reads; `filters` are of their runs."""
-        return Projects(self.api, self.context, filters)
-
-    def listings(self, projects: Projects) -> list[Listing]:
-        """Return the listing of each project, in their order; count what was dropped, lose what failed.
-
-        Where nothing could be read, the first error is raised.
-        """
-        failed = dict[Project, Exception](projects.lost)
-        # Those without runs are empty without a request.
-        read = {project: Listing(project, Slices(1, 0, 0, 0)) for project in projects.selected}
-        for project, result in self.read(projects.with_runs, projects.filters):
-            if isinstance(result, Listing):
-                read[project] = result
-            else:
-                del read[project]
-                failed[project] = result
-        # In the order of the projects, not of the answers: the report must not depend on the network.
-        failed = {each: failed[each] for each in (*projects.lost, *projects.selected) if each in failed}
-        errors = [error for error in failed.values() if not isinstance(error, CollidingProjectError)]
-        if errors and not read:
-            raise _first_error(errors)
-        for project, error in failed.items():
-            reason = "tag_collision" if isinstance(error, CollidingProjectError) else "unreadable"
-            self.context.report.lose(str(project), error, reason)
-        for listing in read.values():
-            self.count_dropped(listing)
-        return [*read.values()]
-
-    def count_dropped(self, listing: Listing) -> None:
-        """Report what was dropped of single runs, and the seconds that are not complete."""
-        report, project, slices = self.context.report, listing.project, listing.slices
-        for run, reasons in listing.flaws.items():
-            for reason in reasons:
-                report.drop(reason, 1, f"{project}, run {run}")
-        for second, _ in slices.unserved:
-            report.drop("unserved_run", 1, f"{project}, a run created at {iso(second)}")
-        if listing.errors:
-            report.drop("graphql_error", listing.errors, str(project))
-        for name in slices.partial:
-            why = "not all of them could be listed"
-            report.lose(f"{project}, runs created at {name}", why, "incomplete")
-        log.info("%s: %d runs listed, %s unseen", project, len(slices.rows), listing.unseen)
-
-    def probe(self, project: Project, filters: Filter) -> int | None:
-        """Read one run of a project with the complete query; return how many there are, None if unknown.
-
-        Raises RefusedKeyError, RefusedProjectError or SourceError where the project cannot be read.
-        """
-        parts = self.context.settings.utilization
-        work = _Pass(self, [project], filters, system_metrics=parts, is_probe=True)
-        [(_, result)] = work.results()
-        if isinstance(result, Exception):
-            raise result
-        return result.slices.total
-
-    def read(
-        self, projects: Iterable[Project], filters: Filter, *, system_metrics: bool = False
-    ) -> Iterator[Result]:
-        """Yield the listing of each project, or why there is none, as they end.
-
-        `system_metrics` selects the latest system metrics too, in smaller pages. RefusedKeyError ends all of
-        them.
-        """
-        return _Pass(self, projects, filters, system_metrics=system_metrics).results()
-
-
-class _Pass:
-    """One pass of a reader over projects. With `is_probe`, a listing ends after its first page, of one run.
-
-    `_open` has the listings that are not complete, the last one requested last; `_under_way` the requests
-    that were sent and not yet handled, and when they were sent.
-    """
-
-    def __init__(
-        self,
-        reader: Reader,
-        projects: Iterable[Project],
-        filters: Filter,
-        *,
-        system_metrics: bool,
-        is_probe: bool = False,
-    ) -> None:
-        context, settings, window = reader.context, reader.context.settings, reader.context.window
-        self._reader, self._filters, self._is_probe = reader, filters, is_probe
-        self._settings, self._report, self._deadline = settings, context.report, context.deadline
-        self._unneeded = unneeded(settings.grouping, system_metrics=system_metrics)
+        self.api = Api(settings, context.http(settings.base_url, "WANDB_BASE_URL", self.connections))
+        # The listings that are not complete, the last one requested last; and the requests that were sent and
+        # not yet handled, and when they were sent.
+        self._open = deque[Listing]()
         self._under_way: dict[Future[Response], tuple[Listing, SliceRequest, float]] = {}
-        self._ended: list[Result] = []
         # How many requests may be under way, when the next may start, and why not earlier.
-        self._allowed = float(reader.connections)
+        self._allowed = float(self.connections)
         self._opens = 0.0
         self._obstacle: Exception | None = None
         self._outages = 0  # in a row: requests that the server could not take
-        size = 1 if is_probe else settings.page_size
-        if system_metrics:
-            size = min(size, SYSTEM_METRICS_PAGE)
-        # Where most runs are expected: it only decides where slices are cut first.
-        since = window.since - settings.window
-        until = min(context.now, window.until) if window.is_live else window.until
+
+    def read(
+        self,
+        projects: Iterable[Project],
+        filters: Filter,
+        *,
+        empty: Collection[Project] = (),
+        system_metrics: bool = False,
+    ) -> list[Listing]:
+        """Return the listing of each project; `error` is set in those that could not be completed.
+
+        Projects that are known to be `empty` cost no request. `system_metrics` selects the latest system
+        metrics too, in smaller pages. Raises RefusedKeyError: no project would fare better.
+        """
+        settings, window, memory = self.context.settings, self.context.window, self.context.memory
         key = "unserved:active" if system_metrics else "unserved:runs"
         try:
-            remembered = _UNSERVED.validate_python(context.memory.get(key, {}))
+            remembered = _UNSERVED.validate_python(memory.get(key, {}))
         except ValidationError:  # the memory is a file that may be damaged
             remembered = {}
-        unserved = {project: remembered.get(str(project), []) for project in projects}
-        # Stored before anything is read: what is remembered survives a run that fails to read its project,
-        # and is forgotten of projects that are no longer read.
-        self._unserved = {str(project): rows for project, rows in unserved.items() if rows}
-        context.memory[key] = self._unserved
-        self._open = deque(
-            Listing(project, Slices(size, settings.max_runs, since, until, rows))
-            for project, rows in unserved.items()
-        )
-
-    def results(self) -> Iterator[Result]:
-        """Yield the listing of each project, or why there is none."""
+        parts = unneeded(settings.grouping, system_metrics=system_metrics)
+        size = min(settings.page_size, SYSTEM_METRICS_PAGE) if system_metrics else settings.page_size
+        # Where most runs are expected: it only decides where slices are cut first.
+        since = window.since - settings.window
+        until = min(self.context.now, window.until) if window.is_live else window.until
+        listings = []
+        for project in projects:
+            unserved = remembered.get(str(project), [])
+            query = partial(runs_query, project, filters, parts, self.rows)
+            slices = Slices[Row](size, settings.max_runs, since, until, unserved)
+            listings.append(Listing(project, query, slices, unserved))
+        self._open.extend(listing for listing in listings if listing.project not in empty)
         # One thread per connection: more would only wait for a connection.
-        executor = ThreadPoolExecutor(self._reader.connections, "wandb")
+        executor = ThreadPoolExecutor(self.connections, "wandb")
         try:
             while self._open:
                 self._send(executor)
                 self._wait()
-                yield from self._ended
-                self._ended.clear()
         finally:
-            self._reader.http.close()
+            self.api.http.close()
             executor.shutdown(cancel_futures=True)
+            self._under_way.clear()
+        # What is remembered is forgotten of projects that are no longer read.
+        memory[key] = {str(each.project): each.unserved for each in listings if each.unserved}
+        return listings
 
     def _send(self, executor: ThreadPoolExecutor) -> None:
         """Send what may be sent now: within the limit on requests, after the pause, before the deadline."""
-        now, reader = self._deadline.elapsed(), self._reader
-        while len(self._under_way) < int(self._allowed) and self._opens <= now < self._deadline.seconds:
+        deadline = self.context.deadline
+        now = deadline.elapsed()
+        while len(self._under_way) < int(self._allowed) and self._opens <= now < deadline.seconds:
             found = self._next(now)
             if found is None:
                 return
             listing, request = found
-            self._opens = now + self._settings.pause
-            missing = reader.missing | self._unneeded
-            query = runs_query(listing.project, self._filters, request, missing, reader.rows)
+            self._opens = now + self.context.settings.pause
             # The limit on the memory of answers is for all connections in sum.
-            largest = MAX_RESPONSE_BYTES // reader.connections
-            future = executor.submit(reader.api.post, *query, self._deadline, largest)
+            largest = MAX_RESPONSE_BYTES // self.connections
+            future = executor.submit(self.api.post, listing.query(request), deadline, largest)
             self._under_way[future] = (listing, request, now)
 
     def _next(self, now: float) -> tuple[Listing, SliceRequest] | None:
@@ -283,14 +173,16 @@ class _Pass:
 
         Handles at most one answer. Once the time is over, every listing ends with a timeout.
         """
-        now, end = self._deadline.elapsed(), self._deadline.seconds
+        deadline = self.context.deadline
+        now, end = deadline.elapsed(), deadline.seconds
         times = (self._opens, *(listing.due for listing in self._open))
         wake = min((time for time in times if time > now), default=end)
         if now >= end or (not self._under_way and wake >= end):
-            for listing in [*self._open]:
-                self._end(listing, self._timeout(listing))
+            for listing in self._open:
+                listing.error = self._timeout(listing)
+            self._open.clear()
         elif not self._under_way:
-            self._deadline.sleep(wake - now)
+            deadline.sleep(wake - now)
         elif done := wait(self._under_way, min(wake, end) - now, FIRST_COMPLETED).done:
             future = done.pop()
             listing, request, sent = self._under_way.pop(future)
@@ -299,47 +191,43 @@ class _Pass:
                 self._handle(future, listing, request, sent)
 
     def _handle(self, future: Future[Response], listing: Listing, request: SliceRequest, sent: float) -> None:
-        """Add an answer, or note a failure. Whatever is wrong with it costs its project.
+        """Add an answer to its listing, or note a failure. Whatever is wrong with it costs its project.
 
         Only RefusedKeyError is raised: no other project would fare better.
         """
         try:
-            is_added = self._add(future, listing, request, sent)
-            if not listing.slices.outstanding or (self._is_probe and is_added):
-                self._end(listing, listing)
+            try:
+                response = future.result()
+                page = read_runs(listing.project, response, self.rows)
+            except FailedRequestError as error:
+                self._note_failure(listing, request, error, self.context.deadline.elapsed() - sent)
+            else:
+                listing.slices.served(request, page)
+                self._note_success(listing, response)
         except RefusedKeyError:
             raise
-        except DeadlineExceededError:
-            pass  # which ends all listings, at the next wait
+        except DeadlineExceededError:  # which ends all listings, at the next wait
+            return
         except Exception as error:
-            self._end(listing, error)
+            listing.error = error
+        if listing.error or not listing.slices.outstanding:
+            self._open.remove(listing)
 
-    def _add(self, future: Future[Response], listing: Listing, request: SliceRequest, sent: float) -> bool:
-        """Add an answer to its listing; return whether it had a page.
-
-        Raises an error where the listing cannot be completed.
-        """
-        reader, slices, now = self._reader, listing.slices, self._deadline.elapsed()
-        try:
-            response = future.result()
-            page = read_runs(listing.project, response, reader.rows)
-        except UnknownFieldsError as error:
-            reader.missing = without(error, reader.missing)
-            slices.release(request)
-            return False
-        except FailedRequestError as error:
-            self._note_failure(listing, request, error, now - sent)
-            return False
-        listing.add(request, page)
-        self._outages, self._obstacle = 0, None
-        self._allowed = min(reader.connections, self._allowed + RECOVERY)
+    def _note_success(self, listing: Listing, response: Response) -> None:
+        """Note an answer that was added, and how many more requests the server announces to take."""
+        listing.trouble, self._outages, self._obstacle = None, 0, None
+        if response.errors:
+            beside = f"{listing.project}: {response.errors}"
+            log.warning("W&B answered with errors beside the data for %s", beside)
+            self.context.report.drop("graphql_error", 1, beside)
+        self._allowed = min(self.connections, self._allowed + RECOVERY)
         # The rate limit is per user, and W&B announces it: waiting for its reset is cheaper than a 429.
         left, reset = requests_left(response.headers), requested_wait(response.headers)
         if left is not None and left <= len(self._under_way) and reset is not None:
-            self._opens = max(self._opens, now + reset)
+            self._opens = max(self._opens, self.context.deadline.elapsed() + reset)
             self._obstacle = SourceError(f"the rate limit of W&B takes no request for {reset:g} s")
-        reader.context.progress(f"listing the runs of {listing.project}", len(slices.rows), slices.total)
-        return True
+        done, total = len(listing.slices.rows), listing.slices.total
+        self.context.progress(f"listing the runs of {listing.project}", done, total)
 
     def _note_failure(
         self, listing: Listing, request: SliceRequest, error: FailedRequestError, took: float
@@ -349,7 +237,7 @@ class _Pass:
         `took` is how long it lasted, in seconds. Raises SourceError where its listing cannot be completed.
         """
         log.debug("%s failed: %s", listing.project, error)
-        now, failure = self._deadline.elapsed(), error.failure
+        now, failure = self.context.deadline.elapsed(), error.failure
         listing.trouble = error
         # A server that gives up after long work fails like any other; the time shows that it was too much.
         if failure in (Failure.QUICK, Failure.UNAVAILABLE) and took >= HEAVY_AFTER:
@@ -371,34 +259,13 @@ class _Pass:
             listing.due = now + backoff(1 + listing.slices.failures // 2)
         listing.slices.failed(request, failure, error)
 
-    def _end(self, listing: Listing, result: Listing | Exception) -> None:
-        """End a listing with its result; remember the rows that could not be served."""
-        slices, name = listing.slices, str(listing.project)
-        # Only a complete listing disproves what was remembered.
-        if isinstance(result, Listing):
-            self._unserved.pop(name, None)
-        if slices.unserved:
-            self._unserved[name] = slices.unserved
-            for second, _ in slices.unserved:
-                log.warning("stepped over a run of %s created at %s: W&B fails on it", name, iso(second))
-        self._open.remove(listing)
-        self._ended.append((listing.project, result))
-
-    def _timeout(self, listing: Listing) -> FleetgaugeError:
+    def _timeout(self, listing: Listing) -> DeadlineExceededError:
         """Return the error for a listing that was not complete in time."""
-        slices, reason = listing.slices, listing.trouble or self._obstacle
+        seconds, slices = self.context.deadline.seconds, listing.slices
+        reason = listing.trouble or self._obstacle
         of = "" if slices.total is None else f" of {slices.total:,}"
         return DeadlineExceededError(
-            f"the deadline of {self._deadline.seconds:g} s passed after {len(slices.rows):,}{of} runs; "
+            f"the deadline of {seconds:g} s passed after {len(slices.rows):,}{of} runs; "
             + (f"{reason}; " if reason else "")
             + "raise --timeout or FLEETGAUGE_WANDB_CONNECTIONS"
         )
-
-
-def _first_error(errors: list[Exception]) -> Exception:
-    """Return the error of a run that read nothing: one of configuration only if all are."""
-    others = [error for error in errors if not isinstance(error, RefusedProjectError)]
-    first = (others or errors)[0]
-    if isinstance(first, FleetgaugeError) and len(errors) > 1:
-        return type(first)(f"{first} (and {len(errors) - 1} more could not be read)")
-    return first

@@ -16,7 +16,6 @@ Pure: no network, no clock. `reader` sends the requests; `query` writes them and
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -66,32 +65,26 @@ class Failure(Enum):
 class _Crowd:
     """A second that is read by offset, in rounds over all of its runs.
 
-    Between two pages runs leave and others come, and each shifts all that follow. But a run that a page and a
-    later one show was there in between: if the runs shown both no later and no earlier than some page are as
-    many as that page counts, they are all.
+    Between two pages runs leave and others come, and each shifts all that follow. But a run that is shown
+    again by a later round was there when that round began: if these are as many as the last page before or
+    the first page of the round counts, they are all.
     """
 
     offset: int = 0
     rounds: int = 1
-    begun: int = 0  # the number of the first page of this round
-    first: dict[str, int] = field(default_factory=dict)  # by run, the number of the first page that shows it
-    last: dict[str, int] = field(default_factory=dict)
-    totals: list[int | None] = field(default_factory=list)  # by page
+    shown: set[str] = field(default_factory=set)  # in this round
+    shown_before: set[str] = field(default_factory=set)  # in any earlier round
+    # The totals of the last page of the round before and of the pages of this round.
+    totals: list[int | None] = field(default_factory=list)
     unserved: int = 0
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the pages so far prove that every run was seen."""
+        """Return whether every run was shown, as far as it can be served."""
+        known, totals = len(self.shown & self.shown_before), self.totals[:2]
         if self.unserved:  # the second is named anyway, and is not read twice
-            total = self.totals[-1] if self.totals else None
-            return total is not None and len(self.first) + self.unserved >= total
-        # For each page, how many runs were shown both no later and no earlier: a running sum of changes.
-        changes = Counter(self.first.values())
-        changes.subtract(number + 1 for number in self.last.values())
-        known = accumulate(changes[number] for number in range(len(self.totals)))
-        return any(
-            total is not None and count >= total for count, total in zip(known, self.totals, strict=True)
-        )
+            known, totals = len(self.shown) + self.unserved, self.totals[-1:]
+        return any(total is not None and known >= total for total in totals)
 
 
 @dataclass(eq=False, slots=True)
@@ -330,10 +323,8 @@ class Slices(Generic[T]):
 
     def _add_to_crowd(self, request: SliceRequest, crowd: _Crowd, page: Page[T], *, is_last: bool) -> None:
         """Add a page of a second; end it where that is complete, or where another round would not help."""
-        is_new = any(crowd.last.get(run, -1) < crowd.begun for run in page.rows)
-        for run in page.rows:
-            crowd.first.setdefault(run, len(crowd.totals))
-            crowd.last[run] = len(crowd.totals)
+        is_new = bool(page.rows.keys() - crowd.shown)
+        crowd.shown |= page.rows.keys()
         crowd.totals.append(page.total)
         # Rows that are hidden have offsets, too, so that a page may show what the one before did, or nothing.
         crowd.offset += len(page.rows) if is_new else request.rows
@@ -342,7 +333,9 @@ class Slices(Generic[T]):
             return
         is_complete = crowd.is_complete
         if not (is_complete or crowd.unserved or crowd.rounds == MAX_ROUNDS):
-            crowd.offset, crowd.rounds, crowd.begun = 0, crowd.rounds + 1, len(crowd.totals)
+            crowd.offset, crowd.rounds, crowd.totals = 0, crowd.rounds + 1, [page.total]
+            crowd.shown_before |= crowd.shown
+            crowd.shown = set()
             return
         self._slices.remove(request.slice)
         if not is_complete:

@@ -188,7 +188,7 @@ def test_in_s3_a_manifest_is_read_once_and_a_denied_one_is_lost(
     assert runs.run(now).sent["gpu_memory.sessions", ("status:running",), None, now] == 2
     assert [len(bucket.ranges(f"sinks/{sink}/manifest.json")) for sink in ("a", "b")] == [1, 1]
     of_segments = {"paths": bucket.path("sinks/a/segment-*.jsonl")}
-    one_sink = Runs("gpu_memory", tmp_path, of_segments, network=bucket.network)
+    one_sink = Runs("gpu_memory", tmp_path, of_segments, core=bucket.core)
     denied = Fault(status=403, body="<Error><Code>AccessDenied</Code></Error>")
     listings = iter([False, True])  # of segments and of manifests
     aws.faults.add(denied, match=lambda path: path.rstrip("/") == f"/{NAME}" and next(listings))

@@ -6,24 +6,18 @@ import json
 
 import pytest
 
-from collectors.wandb.api import (
-    Api,
-    FailedRequestError,
-    RefusedKeyError,
-    RefusedProjectError,
-    UnknownFieldsError,
-)
-from collectors.wandb.query import Extra, RunPage, read_runs, runs_query, without
+from collectors.wandb.api import Api, Extra, FailedRequestError, RefusedKeyError, RefusedProjectError
+from collectors.wandb.query import Row, read_runs, runs_query
 from collectors.wandb.runs import RunReader
 from collectors.wandb.settings import Project
-from collectors.wandb.slices import LATEST, Failure, Slice, SliceRequest
+from collectors.wandb.slices import LATEST, Failure, Page, Slice, SliceRequest
 from common.errors import SourceError
 from common.logs import redact
 from common.net.retry import Deadline
 from common.times import EARLIEST
 from support.servers.faults import Fault
 from support.servers.wandb import KEY, Wandb, cursor
-from support.wandb_reading import Read, context
+from support.wandb_runs import Ran, context, rows
 
 ANTS = Project("acme", "ants")
 VIEWER = {"id": "x"}
@@ -37,11 +31,14 @@ def requested(since: int = EARLIEST, offset: int = 0) -> SliceRequest:
     return SliceRequest(Slice(since, LATEST, 5), since, LATEST, 5, offset)
 
 
-def fetch(server: Wandb) -> RunPage:
-    given = context(server, Read())
-    api = Api(given.settings, given.http(server.url, "WANDB_BASE_URL"))
-    response = api.post(*runs_query(ANTS, {}, requested(), (), READING), Deadline(20))
-    return read_runs(ANTS, response, READING)
+def api_of(server: Wandb) -> Api:
+    given = context(server, Ran())
+    return Api(given.settings, given.http(server.url, "WANDB_BASE_URL"))
+
+
+def fetch(server: Wandb, api: Api | None = None) -> Page[Row]:
+    query = runs_query(ANTS, {}, frozenset({Extra.TAGS}), READING, requested())
+    return read_runs(ANTS, (api or api_of(server)).post(query, Deadline(20)), READING)
 
 
 def answers(server: Wandb, body: object, status: int | None = None) -> None:
@@ -71,7 +68,7 @@ MEANINGS: list[tuple[int | None, object, type[Exception] | Failure, str]] = [
     (None, project({"runs": {}}), SourceError, "in an unknown shape"),
     (None, project({"runs": {"edges": 3}}), SourceError, "in an unknown shape"),
     (None, project(7), SourceError, "in an unknown shape"),
-    (None, beside("x" * 600 + 'Cannot query field "tags"'), UnknownFieldsError, "xxx"),
+    (None, beside("x" * 600 + 'Cannot query field "tags"'), SourceError, "rejects the query: xxx"),
     (None, "{", Failure.QUICK, "not JSON"),
     (None, "[]", Failure.QUICK, "not GraphQL: a JSON list"),
     (429, "", Failure.RATE_LIMITED, "answered 429"),
@@ -84,7 +81,7 @@ MEANINGS: list[tuple[int | None, object, type[Exception] | Failure, str]] = [
     (404, "", RefusedProjectError, "check WANDB_PROJECTS, WANDB_API_KEY and WANDB_BASE_URL"),
     (302, "", RefusedKeyError, "check WANDB_BASE_URL"),
     (405, "", RefusedKeyError, "check WANDB_BASE_URL"),
-    (400, {"errors": [{"message": 'Cannot query field "tags"'}]}, UnknownFieldsError, "answered 400"),
+    (400, {"errors": [{"message": 'Cannot query field "tags"'}]}, SourceError, "rejects the query"),
     (400, "bad request", SourceError, "answered 400"),
 ]
 
@@ -104,25 +101,26 @@ def test_every_answer_without_a_page_is_an_error_of_its_kind(
 @pytest.mark.parametrize(
     ("message", "found"),
     [
-        ('Cannot query field "tags" on type "Run"', {Extra.TAGS}),
+        ('Cannot query field "group" on type "Run"', {Extra.GROUP}),
         ("Cannot query field `username`; Cannot query field `gpuCount`", {Extra.USER, Extra.RUN_INFO}),
         ('Unknown argument "keys" on field "Run.config"', {Extra.CONFIG_KEYS}),
         ('Cannot query field "state"', None),
-        ('Cannot query field "totalCount"', None),  # which was not requested
+        ('Cannot query field "tags"', None),  # which was not requested
+        ('Cannot query field "group"; Cannot query field "state"', None),
     ],
 )
 def test_what_a_server_does_not_know_is_left_out_where_it_can_be(
     server: Wandb, message: str, found: set[Extra] | None
 ) -> None:
+    server.add("acme", "ants", rows(1))
     answers(server, {"errors": [{"message": message}]}, 400)
-    with pytest.raises(UnknownFieldsError) as caught:
-        fetch(server)
-    missing = frozenset({Extra.TOTAL_COUNT})
+    api = api_of(server)
     if found is None:
         with pytest.raises(SourceError, match="rejects the query"):
-            without(caught.value, missing)
+            fetch(server, api)
     else:
-        assert without(caught.value, missing) == missing | found
+        assert len(fetch(server, api).rows) == 1
+        assert api.missing == found
 
 
 def test_the_key_and_its_encoded_form_never_reach_a_log(server: Wandb) -> None:
@@ -133,7 +131,8 @@ def test_the_key_and_its_encoded_form_never_reach_a_log(server: Wandb) -> None:
 
 
 def test_limits_of_creation_time_join_the_filter() -> None:
-    _, variables = runs_query(ANTS, {"state": "running"}, requested(1_794_700_800, 4), (), READING)
+    request = requested(1_794_700_800, 4)
+    variables = runs_query(ANTS, {"state": "running"}, frozenset(), READING, request).variables
     assert json.loads(variables["filters"]) == {
         "$and": [{"state": "running"}, {"createdAt": {"$gte": "2026-11-15T00:00:00Z"}}]
     }
@@ -149,8 +148,9 @@ def test_page_has_rows_times_and_flaws(server: Wandb) -> None:
     ]
     edges = [{"node": node} for node in nodes]
     answers(server, project({"runs": {"totalCount": "4", "pageInfo": {"hasNextPage": True}, "edges": edges}}))
-    read = fetch(server)
-    assert (read.page.total, read.page.more) == (None, True)
-    assert [run and run.id for run in read.page.rows.values()] == ["r0", None, None, None]
-    assert read.page.times == [1_794_614_400.5, 1_794_614_401.0]
-    assert [*read.flaws.values()] == [["unknown_state"], ["bad_timestamp"], ["malformed_run"]]
+    page = fetch(server)
+    assert (page.total, page.more) == (None, True)
+    assert [row.run and row.run.id for row in page.rows.values()] == ["r0", None, None, None]
+    assert page.times == [1_794_614_400.5, 1_794_614_401.0]
+    flaws = [row.flaws for row in page.rows.values()]
+    assert flaws == [(), ("unknown_state",), ("bad_timestamp",), ("malformed_run",)]

@@ -165,12 +165,3 @@ class TestGaps:
         name, tags = "wandb.runs.completed_24h", ("entity:acme", "project:ants")
         assert values[name, tags, AT - 2 * STEP] == 1
         assert values[name, tags, AT - STEP] == 0
-
-    @pytest.mark.parametrize(("missed", "sent"), [(10, 4), (1, 1), (0, 0), (None, 1)])
-    def test_ticks_since_the_last_one_are_sent_up_to_an_hour_back(
-        self, server: Wandb, missed: int | None, sent: int
-    ) -> None:
-        server.add("acme", "ants", [row("a")])
-        ran = collect(server, sent_until=None if missed is None else AT - missed * STEP)
-        assert {point.timestamp for point in ran.points} == {AT - n * STEP for n in range(sent)}
-        assert (ran.error, bool(server.requests)) == (None, sent > 0)

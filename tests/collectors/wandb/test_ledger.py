@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from collectors.wandb import ledger, metrics
 from collectors.wandb.groups import DOLLAR, OTHER, Owner
 from collectors.wandb.ledger import BY_TARGET, Ledger
-from collectors.wandb.runs import SECOND, Run, RunKind, RunReader, State, Target
+from collectors.wandb.runs import SECOND, Run, RunKind, RunReader, State
 from collectors.wandb.settings import WandbSettings
 from common.metric import Metric
 from support.backfills import COSTS
@@ -261,31 +261,18 @@ def test_every_value_at_every_tick_is_right(
         assert found[at] == past(truth_at(fleet, at, window, stale_after))
 
 
-def ended(seen: float) -> Run:
-    """A run that finished so many seconds after AT."""
-    end = round((AT + seen) * SECOND)
-    start = end - 2 * HOUR * SECOND
-    return Run("r", State.FINISHED, RunKind.OTHER, start, end, start, end - start, 1, False, None, None, {})
-
-
-@pytest.mark.parametrize(("age", "counted"), [(30 * DAY - 1, 1), (30 * DAY, 0)])
+@pytest.mark.parametrize(("age", "counted"), [(PENDING - 1, 1), (PENDING, 0)])
 def test_run_that_waits_for_too_long_is_not_pending(age: int, counted: int) -> None:
-    start = (AT - age) * SECOND
-    waiting = ended(0)._replace(state=State.PENDING, start=start, seen=start)
-    assert at_tick([waiting], AT)[metrics.PENDING] == counted
-
-
-@pytest.mark.parametrize(("age", "active"), [(59, 1), (60, 0)])
-def test_run_may_be_active_for_longer_than_the_window(age: int, active: int) -> None:
-    running = ended(-age)._replace(state=State.RUNNING)
-    assert at_tick([running], AT, rules(10, 60))[metrics.ACTIVE] == active
+    waiting = run_of("a", 1, state=State.PENDING)._replace(start=(AT - age) * SECOND)
+    assert at_tick([waiting], AT, rules(WINDOW, STALE))[metrics.PENDING] == counted
 
 
 @pytest.mark.parametrize(("seen", "latest"), [((-2, -1), "b"), ((-1, -2), "a"), ((-1, -1), "b")])
 def test_throughput_is_of_the_run_that_ended_last_then_by_id(seen: tuple[int, int], latest: str) -> None:
     speeds = {"a": 1.0, "b": 2.0}
+    push = run_of("a", 1, state=State.FINISHED)._replace(kind=RunKind.PUSH_TO_MAIN)
     runs = [
-        ended(end)._replace(id=name, kind=RunKind.PUSH_TO_MAIN, throughput={BY_TARGET: speeds[name]})
+        push._replace(id=name, seen=(AT + end) * SECOND, throughput={BY_TARGET: speeds[name]})
         for name, end in zip(speeds, seen, strict=True)
     ]
     for listed in (runs, runs[::-1]):
@@ -294,9 +281,8 @@ def test_throughput_is_of_the_run_that_ended_last_then_by_id(seen: tuple[int, in
 
 def test_stretches_are_days_of_ticks_oldest_first() -> None:
     ticks = range(AT, AT + 3 * DAY + HOUR, 900)
-    runs = [ended((n + 2) * HOUR) for n in range(72)]
     spans = []
-    for stretch in Ledger(ANTS, runs, ticks, make_settings()).stretches():
+    for stretch in Ledger(ANTS, [], ticks, make_settings()).stretches():
         times = {at for series in stretch for at in series.times}
         spans.append((min(times), len(times)))
     assert spans == [(AT, 96), (AT + DAY, 96), (AT + 2 * DAY, 96), (AT + 3 * DAY, 4)]
@@ -321,33 +307,13 @@ def group_rules(max_groups: int = 200, *, priced: bool = False) -> WandbSettings
     )
 
 
-half_seconds = st.integers(0, 800).map(lambda half: AT * SECOND + half * SECOND // 2)
-
-
-@st.composite
-def owned_runs(draw: st.DrawFn) -> Run:
-    start, seen = draw(half_seconds), draw(half_seconds)
-    computed = draw(st.sampled_from([0, 0, 3, 60, 900])) * SECOND
-    price = draw(st.sampled_from([None, 0, 350_000, 2_490_000]))
-    kind = draw(st.sampled_from([*RunKind]))
-    return Run(
-        id="r",
-        state=draw(st.sampled_from([*State])),
-        kind=kind,
-        start=start,
-        seen=seen,
-        worked_from=start if not computed or seen - computed <= start else seen - computed,
-        duration=draw(st.sampled_from([None, 3, 60, 900])),
-        gpus=draw(st.integers(0, 8)),
-        gpus_assumed=draw(st.booleans()),
-        sweep=draw(st.sampled_from([None, "s", "t"])),
-        target=Target("main", "arena"),
-        throughput={BY_TARGET: seen} if kind is RunKind.PUSH_TO_MAIN else {},
-        owner=Owner((draw(st.sampled_from("abcd")),), price=price),
-    )
-
-
-owned_fleets = st.lists(owned_runs(), max_size=14)
+owned_runs = st.builds(
+    lambda truth, user, price: read([truth])[0]._replace(owner=Owner((user,), price=price)),
+    truths,
+    st.sampled_from("abcd"),
+    st.sampled_from([None, 0, 350_000, 2_490_000]),
+)
+owned_fleets = st.lists(owned_runs, max_size=14)
 
 
 def usage(runs: list[Run], ticks: range, options: WandbSettings) -> dict[int, dict[str, dict[Metric, float]]]:

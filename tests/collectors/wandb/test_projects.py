@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from collectors.wandb.query import PROJECTS_PER_PAGE, Extra
-from collectors.wandb.reader import Reader
-from collectors.wandb.settings import Project
+from collectors.wandb.api import Extra
+from collectors.wandb.query import PROJECTS_PER_PAGE
 from common.errors import ConfigurationError, SourceError
 from common.shards import Shard
 from support.servers.faults import Fault
 from support.servers.wandb import Query, Wandb
-from support.wandb_reading import COHORT, Read, context, read, rows
+from support.wandb_runs import COHORT, read, rows
 
 ALL: dict[str, Any] = {"WANDB_PROJECTS": "acme/*"}
 PLAIN: dict[str, str | None] = {"Content-Encoding": None}
@@ -42,7 +41,8 @@ class TestEntities:
     def test_the_number_of_runs_is_that_of_the_filter(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(2))
         read(server, **ALL)
-        assert json.loads(server.requests[0].variables["filters"]) == COHORT
+        query = json.loads(server.requests[0].body)["query"]
+        assert f"runCount(filters: {json.dumps(json.dumps(COHORT))})" in query
 
     @pytest.mark.parametrize(
         ("removed", "part", "requests"),
@@ -188,15 +188,3 @@ class TestCollisions:
         # A shard that has nothing but a collision is not failed.
         assert any(left.report.lost and not left.counts for left in shards)
         assert [left.error for left in shards] == [None] * 16
-
-
-class TestCheck:
-    def test_one_run_of_a_project_is_read_with_the_complete_query(self, server: Wandb) -> None:
-        server.remove("Run.runInfo")
-        server.add("acme", "ants", rows(7))
-        started = Reader(context(server, Read()))
-        assert started.probe(Project("acme", "ants"), COHORT) == 7
-        assert started.missing == {Extra.RUN_INFO}
-        assert {query.variables["first"] for query in server.requests} == {1}
-        with pytest.raises(ConfigurationError, match="knows no project acme/bees"):
-            started.probe(Project("acme", "bees"), COHORT)

@@ -223,10 +223,3 @@ def test_explain_as_json_adds_up_to_the_value_of_a_dry_run(server: Wandb) -> Non
     ]
     assert math.isclose(sum(each["adds"] for each in outcome["runs"]), math.fsum(sent), rel_tol=1e-9)
     assert {*outcome["runs"][0]} >= {"run", "state", "user", "gpus", "hours", "adds", "url"}
-
-
-def test_explain_is_a_table_for_a_person(server: Wandb) -> None:
-    server.add("acme", "ants", plausible_day(time.time() - 60, 20))
-    done = command(server, "wandb", "--explain", "wandb.runs.failed_24h", "project=ants")
-    assert done.returncode == 0
-    assert "  runs:\n    run" in done.stdout

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import threading
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,14 +10,15 @@ from typing import Any
 import pytest
 
 from collectors.wandb import reader as reader_module
-from collectors.wandb.query import Extra, active_since
-from collectors.wandb.reader import Listing, Reader
+from collectors.wandb.api import Extra
+from collectors.wandb.query import active_since
+from collectors.wandb.reader import Reader
 from collectors.wandb.settings import Project
 from common.errors import ConfigurationError, DeadlineExceededError, SourceError
 from common.shards import Shard
 from support.servers.faults import Fault
-from support.servers.wandb import HANGS, KEY, Query, Wandb
-from support.wandb_reading import AT, Read, context, read, row, rows
+from support.servers.wandb import HANGS, Query, Wandb
+from support.wandb_runs import AT, Ran, context, read, row, rows
 
 PLAIN: dict[str, str | None] = {"Content-Encoding": None}  # a body in place of a compressed one
 ROOT = Path(__file__).resolve().parents[3]
@@ -79,10 +76,10 @@ class TestRequests:
 
     def test_a_failure_after_ten_seconds_asks_for_fewer_rows(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(300))
-        left = Read()
+        left = Ran()
         server.drift = lambda query: left.waits.append(11 if query.variables["first"] > 200 else 0)
         server.too_many = (200, 500, "context deadline exceeded")
-        assert read(server, left=left, deadline=500).counts == {"acme/ants": 300}
+        assert read(server, ran=left, deadline=500).counts == {"acme/ants": 300}
         assert sizes(server)[:3] == [500, 250, 125]
 
     @pytest.mark.parametrize("position", [0, 301, 599])
@@ -123,11 +120,10 @@ class TestRequests:
     def test_unservable_active_run_has_a_memory_of_its_own(self, server: Wandb) -> None:
         active = [row(f"b{n}", "running", started=-n - 1, ended=-0.01) for n in range(9)]
         server.add("acme", "ants", active)[4].unservable = True
-        left = Read()
+        left = Ran()
         reader = Reader(context(server, left, 500))
-        [(_, listing)] = reader.read([Project("acme", "ants")], active_since(AT - 900), system_metrics=True)
-        assert isinstance(listing, Listing)
-        assert (len(listing.runs), [*left.memory]) == (8, ["unserved:active"])
+        [listing] = reader.read([Project("acme", "ants")], active_since(AT - 900), system_metrics=True)
+        assert (listing.error, len(listing.runs), [*left.memory]) == (None, 8, ["unserved:active"])
 
     @pytest.mark.parametrize(("hidden", "lost"), [(False, []), (True, ["2026-11-14T22:00:00Z"])])
     def test_crowded_second_is_read_by_offset_and_named_if_not_proven(
@@ -168,10 +164,11 @@ class TestRequests:
         self, server: Wandb, removed: str, part: Extra
     ) -> None:
         server.remove(removed)
-        server.add("acme", "ants", rows(60))
-        left = read(server, FLEETGAUGE_WANDB_PAGE_SIZE="20")
-        assert (left.counts, left.report.lost, left.missing) == ({"acme/ants": 60}, [], frozenset({part}))
-        assert [query.status for query in server.requests].count(400) == 1
+        server.latency = lambda _: 0.02  # so that all connections meet it at once
+        names = many(server, 5, runs=60)
+        left = read(server, FLEETGAUGE_WANDB_PAGE_SIZE="20", WANDB_PROJECTS=names)
+        assert (len(left.counts), left.report.lost, left.missing) == (5, [], frozenset({part}))
+        assert [query.status for query in server.requests].count(400) <= 4
 
 
 class TestProjectsSideBySide:
@@ -223,7 +220,6 @@ class TestProjectsSideBySide:
         server.refused["acme", "bees"] = (status, "permission denied")
         left = read(server, WANDB_PROJECTS="acme/ants,acme/bees", deadline=500)
         assert isinstance(left.error, kind)
-        assert "(and 1 more could not be read)" in str(left.error)
         assert left.report.lost == []
 
     @pytest.mark.parametrize("status", [None, 401])
@@ -255,33 +251,12 @@ class TestTime:
 
     def test_what_is_not_complete_in_time_is_not_listed(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(2000))
-        left = Read()
+        left = Ran()
         server.on("read", lambda _: left.waits.append(10))
-        read(server, left=left, deadline=300, FLEETGAUGE_WANDB_PAGE_SIZE="10")
+        read(server, ran=left, deadline=300, FLEETGAUGE_WANDB_PAGE_SIZE="10")
         assert isinstance(left.error, DeadlineExceededError)
         assert "of 2,000 runs; raise --timeout" in str(left.error)
         assert left.listings == []
-
-    def test_sigterm_ends_it_while_all_connections_hang(self, server: Wandb) -> None:
-        server.refused["acme", "hangs"] = (HANGS, "")
-        arrived = threading.Event()
-        server.on("read", lambda _: arrived.set())
-        environ = {"PATH": "/usr/bin:/bin", "WANDB_API_KEY": KEY, "WANDB_PROJECTS": "acme/hangs"}
-        with subprocess.Popen(
-            [sys.executable, str(ROOT / "scripts" / "run_collector.py"), "wandb"],
-            env={**environ, "WANDB_BASE_URL": server.url},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as process:
-            try:
-                assert arrived.wait(30)
-                process.send_signal(signal.SIGTERM)
-                output, _ = process.communicate(timeout=20)  # a read would hang for 45 s
-            finally:
-                process.kill()
-        assert process.returncode == 143
-        assert KEY not in output
 
     @pytest.mark.parametrize(("connections", "rows_requested"), [("1", {60}), ("4", {60, 30})])
     def test_answers_under_way_together_share_the_memory_of_one(
@@ -356,9 +331,9 @@ class TestFailures:
     def test_an_outage_is_waited_out_by_all_projects_in_few_requests(
         self, server: Wandb, fault: Fault
     ) -> None:
-        names, left = many(server, 20), Read()
+        names, left = many(server, 20), Ran()
         server.faults.add(fault, times=16)
-        read(server, left=left, WANDB_PROJECTS=names, deadline=500)
+        read(server, ran=left, WANDB_PROJECTS=names, deadline=500)
         assert (len(left.counts), left.report.lost) == (20, [])
         assert left.report.requests == 20 + 16
         assert sum(left.waits) > 20

@@ -16,16 +16,6 @@ def made(**variables: str) -> WandbSettings:
     return Configuration(environ, None).table(WandbSettings, "wandb")
 
 
-def test_defaults_are_those_of_the_specification() -> None:
-    found = made()
-    assert (found.window, found.stale_after, found.page_size, found.pause) == (86_400, 900, 500, 0)
-    assert (found.push_to_main, found.gpu_count_key, found.assumed_gpus) == ("github.sky.*", None, 1)
-    assert found.base_url == "https://api.wandb.ai"
-    assert (found.usage, found.utilization, found.group_by) == (True, True, ("user", "gpu_type"))
-    assert (found.max_groups, found.idle_below, found.idle_after, found.idle_runs) == (200, 5, 3600, 20)
-    assert (found.gpu_prices, found.user_hash_key, found.prices) == ((), None, {})
-
-
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [

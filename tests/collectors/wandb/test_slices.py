@@ -168,6 +168,22 @@ class TestDecisions:
             slices.served(request, shown if inside else Page({}, [], total and 0, False))
         assert (slices.partial, len(slices.rows), slices.total) == ([iso(SINCE)], 4, total)
 
+    @pytest.mark.parametrize(("totals", "left"), [((3, 3, 3, 2), 1), ((3, 2, 3, 3), 0)])
+    def test_a_second_is_proven_by_what_is_counted_between_two_rounds(
+        self, totals: tuple[int, ...], left: int
+    ) -> None:
+        slices = Slices[None](2, 100, SINCE, UNTIL, [(SINCE, 9)])
+        for request in [following(slices) for _ in range(3)]:
+            if request.since != SINCE:
+                slices.served(request, page(total=0))
+            else:
+                slices.release(request)
+        shown = {"a": None, "b": None}  # a third is never shown
+        for number, total in enumerate(totals):
+            rows = {} if number % 2 else shown
+            slices.served(following(slices), Page(rows, [float(SINCE)] * len(rows), total, bool(rows)))
+        assert (slices.outstanding, slices.partial) == (left, [])
+
     def test_seconds_with_a_remembered_row_are_slices_of_their_own(self) -> None:
         slices = Slices[None](9, 100, SINCE, UNTIL, [(SINCE, 3), (SINCE + 1, 0), (SINCE, 5)])
         found = [following(slices) for _ in range(slices.outstanding)]
