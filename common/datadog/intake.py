@@ -30,7 +30,7 @@ class DatadogSink:
     have historical ingestion enabled. Without it points outside the intake's window are dropped. With
     `exact_clock` a delivery fails where our clock and the intake's differ.
 
-    `points_sent` counts accepted points; `dropped`, `examples` and `beyond_cap` are those of the table, and
+    `points_sent` counts accepted points; `dropped`, `examples` and `lost` are those of the table, and
     grow as series are added.
     """
 
@@ -54,7 +54,7 @@ class DatadogSink:
         self._table = SeriesTable(tags, self._cap, oldest, now + MAX_AHEAD)
         # The same objects, so that what the table drops later is visible here.
         self.dropped, self.examples = self._table.dropped, self._table.examples
-        self.beyond_cap = self._table.beyond_cap
+        self.lost = self._table.lost
 
     @property
     def clock_skew(self) -> float | None:

@@ -7,7 +7,7 @@ the table; `common/names.py` has the spelling of tags and hosts.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain, filterfalse
@@ -39,7 +39,8 @@ class SeriesTable:
         self.common_tags = tuple(sorted({*map(normalise_tag, common_tags)} - {""}))
         self.dropped: Counter[str] = Counter()
         self.examples: dict[str, str] = {}  # by reason, the first point that was dropped
-        self.beyond_cap: dict[str, set[_Key]] = {}  # by metric, the series that were dropped
+        # By `series_cap` and `tag_collision`, and by metric: the series that were dropped.
+        self.lost: defaultdict[str, defaultdict[str, set[_Key]]] = defaultdict(lambda: defaultdict(set))
         self._cap = cap
         self._oldest, self._newest = oldest, newest
         self._added: list[Series] = []
@@ -94,8 +95,7 @@ class SeriesTable:
             yielded = self._spellings.get(key, key) if again and key in again else spelling
             parts = repeated.get(key, ()) if repeated else ()
             if spelling != yielded or any(_key(part) != spelling for part in parts):
-                for part in parts or (series,):
-                    self._drop("tag_collision", len(part.times), key, part.times[0])
+                self._lose("tag_collision", key, parts or (series,))
                 continue
             if parts:
                 times, values = self._merged(parts)
@@ -114,6 +114,12 @@ class SeriesTable:
             self._drop("bad_host", len(series.times), (name, host, tags), series.times[0])
             host = None  # the points are sent without it
         return name, host, tuple(sorted({*map(normalise_tag, tags)} - {"", *self.common_tags}))
+
+    def _lose(self, reason: str, key: _Key, parts: Sequence[Series]) -> None:
+        """Drop all points of a series that was added in parts, and name it as lost."""
+        self.lost[reason][key[0]].add(key)
+        for part in parts:
+            self._drop(reason, len(part.times), key, part.times[0])
 
     def _drop(self, reason: str, count: int, key: _Key, second: int) -> None:
         """Count dropped points by reason; the first of a reason is its example, with its time in seconds."""
@@ -166,9 +172,7 @@ class SeriesTable:
         new = [key for key in first if key not in self._yielded]
         for key in sorted(new, key=_stable_hash)[room:]:
             series = first.pop(key)
-            points = sum(len(part.times) for part in repeated.get(key, [series]))
-            self._drop("series_cap", points, key, series.times[0])
-            self.beyond_cap.setdefault(key[0], set()).add(key)
+            self._lose("series_cap", key, repeated.get(key, [series]))
 
 
 def _key(series: Series) -> _Key:

@@ -79,7 +79,7 @@ def backfill(session: Session, past: Backfill, agree: Callable[[str], bool]) -> 
         raise
     finally:
         signals.advice = ""
-    session.lose_beyond_cap(sink)
+    session.lose_series(sink)
     if permission and permission.left_out and not sink.points_sent:
         raise ConfigurationError("Historical Metrics Ingestion is off for all metrics: nothing was sent")
 

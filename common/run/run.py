@@ -23,7 +23,7 @@ from common.outcome import ErrorSummary, Outcome, Report, Status
 from common.run import health
 from common.run.backfill import backfill
 from common.run.check import check, explain, print_settings
-from common.run.session import Cache, Session
+from common.run.session import LOST_SERIES, Cache, Session
 from common.run.state import Document
 from common.window import Window
 
@@ -116,7 +116,7 @@ def live(session: Session) -> None:
     if push and memory != document.memory:
         session.save_state(document.model_copy(update={"now": session.now, "memory": memory}))
     sink.flush()
-    session.lose_beyond_cap(sink)
+    session.lose_series(sink)
     if push:
         _save_sent(session, document, window, memory)
 
@@ -130,8 +130,8 @@ def _save_sent(session: Session, before: Document, window: Window, memory: dict[
     reasons, success = session.report.lost_by_reason, before.last_success
     if not reasons:
         success = int(session.clock())
-    # A backfill helps neither a failed store nor the series cap.
-    elif session.collector.has_history and reasons.keys() - {"state", "series_cap"}:
+    # A backfill helps neither a failed store nor what is lost of complete series.
+    elif session.collector.has_history and reasons.keys() - {"state", *LOST_SERIES}:
         command = session.backfill_command(window)
         log.warning("some units were lost; to send them later: %s", command)
     sent = Document(now=session.now, sent_until=window.until, last_success=success, memory=memory)

@@ -40,6 +40,11 @@ AGE_MARGIN = 30
 # Seconds at the end of a run that a collector may not use, so that what it found can still be delivered.
 RESERVE = 10.0
 PROGRESS_EVERY = 256  # series
+# Why complete series are not sent, and the fix.
+LOST_SERIES = {
+    "series_cap": "there are more than FLEETGAUGE_SERIES_CAP allows; raise it",
+    "tag_collision": "Datadog stores them as others that differ only in case or punctuation; rename one",
+}
 NO_ENV = "DD_ENV is not set; it becomes the tag `env` of every point, so it has no default"
 
 log = logging.getLogger(__name__)
@@ -278,16 +283,15 @@ class Session:
             )
         return self.sink
 
-    def lose_beyond_cap(self, sink: Sink) -> None:
-        """Report the series beyond the cap as one lost unit, with their number per metric.
+    def lose_series(self, sink: Sink) -> None:
+        """Report the series that were not sent, by reason as one lost unit, with their number per metric.
 
         A dropped point changes no outcome, but series that are missing in every run do: it becomes partial.
         """
-        if sink.beyond_cap:
-            number = sum(map(len, sink.beyond_cap.values()))
-            names = ", ".join(f"{name} ({len(keys):,})" for name, keys in sorted(sink.beyond_cap.items()))
-            why = f"there are more than FLEETGAUGE_SERIES_CAP allows; raise it. They are of {names}"
-            self.report.lose(f"{number:,} series", why, "series_cap")
+        for reason, series in sink.lost.items():
+            number = sum(map(len, series.values()))
+            names = ", ".join(f"{name} ({len(keys):,})" for name, keys in sorted(series.items()))
+            self.report.lose(f"{number:,} series", f"{LOST_SERIES[reason]}. They are of {names}", reason)
 
     def client(self) -> DatadogClient:
         """Return the client that submits, with the deadline of this run; all runs of a process share it.

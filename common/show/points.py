@@ -38,7 +38,7 @@ class Points:
         self.live_only = frozenset(live_only)
         self._table = SeriesTable((), cap, oldest, newest)
         self.dropped, self.examples = self._table.dropped, self._table.examples
-        self.beyond_cap = self._table.beyond_cap
+        self.lost = self._table.lost
         # Arrays, because lists of Python numbers would take several times the memory. Integers that a float
         # does not represent were refused by the table.
         self._series: dict[tuple[Metric, tuple[str, ...], str | None], tuple[array[int], array[float]]] = {}

@@ -466,6 +466,7 @@ class TestOutcome:
         for outcome in (toy.push(), toy.run()):
             assert (outcome.report.samples, outcome.report.dropped) == (4, {"tag_collision": 2})
             assert outcome.report.examples == {"tag_collision": f"toy.value kind:a at {NOW - 60}"}
+            assert (outcome.status, outcome.report.lost_by_reason) == (Status.PARTIAL, {"tag_collision": 1})
         assert toy.intake.value("toy.total", at=NOW) == 2
 
     def test_series_beyond_the_cap_are_lost_by_metric(self, ticking: Toy) -> None:

@@ -56,10 +56,10 @@ def test_what_a_push_would_send_is_kept_and_the_rest_counted(batches: list[list[
             expected.setdefault((metric, tags, host), []).extend(zip(times, numbers, strict=True))
     assert found(points) == expected
     assert points.points_sent == sum(map(len, expected.values()))
-    assert (points.dropped, points.examples, points.beyond_cap) == (
+    assert (points.dropped, points.examples, points.lost) == (
         table.dropped,
         table.examples,
-        table.beyond_cap,
+        table.lost,
     )
 
 
