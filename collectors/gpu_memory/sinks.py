@@ -17,6 +17,7 @@ from fleetgauge.gpu_memory.oom import dump_created_at
 from fleetgauge.gpu_memory.sessions import MANIFEST_NAME, Manifest, SessionSummary, parse_manifest
 
 DUMP = "oom_dump_"
+_SEGMENT = "segment-"  # what the names of a sink's files of events begin with
 OF_A_DUMP = {"events.json", "metadata.json"}  # also of one that was renamed
 
 
@@ -35,11 +36,10 @@ class Sinks:
         self._manifests: dict[str, Manifest | str] = {}  # by directory; a text is why it cannot be read
         names: defaultdict[str, set[str]] = defaultdict(set)  # by directory
         modified: defaultdict[str, float] = defaultdict(float)
-        manifests = [f"{path.rpartition('/')[0]}/{MANIFEST_NAME}" for path in paths]  # beside segments
-        listed = files.find([*paths, *manifests], "*")
-        for path, why in listed.unreadable:  # what is unreadable of `paths` is lost with its events
-            if path in manifests and why != NOT_THERE:
-                self.lost.append((path, why, math.inf))
+        # Beside segments. A directory has its manifest in it.
+        folders = [folder for folder, _, name in (path.rpartition("/") for path in paths) if _SEGMENT in name]
+        listed = files.find([*paths, *(f"{folder}/{MANIFEST_NAME}" for folder in folders)], "*")
+        self.lost += [(path, why, math.inf) for path, why in listed.unreadable if why != NOT_THERE]
         for file in listed.files.values():
             directory, _, name = file.path.rpartition("/")
             names[directory].add(name)
@@ -49,7 +49,7 @@ class Sinks:
             found = names[directory]
             if PurePath(directory).name.startswith(DUMP) or found >= OF_A_DUMP:
                 self._add_dump(directory, report)
-            elif MANIFEST_NAME in found and any(name.startswith("segment-") for name in found):
+            elif MANIFEST_NAME in found and any(name.startswith(_SEGMENT) for name in found):
                 manifest = self._manifest(directory)
                 if isinstance(manifest, str):
                     self.lost.append((directory, manifest, modified[directory]))

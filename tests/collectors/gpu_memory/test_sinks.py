@@ -187,6 +187,7 @@ def test_in_s3_a_manifest_is_read_once_and_a_denied_one_is_lost(
     runs = Runs("gpu_memory", tmp_path, {"paths": bucket.path("sinks")}, core=bucket.core)
     assert runs.run(now).sent["gpu_memory.sessions", ("status:running",), None, now] == 2
     assert [len(bucket.ranges(f"sinks/{sink}/manifest.json")) for sink in ("a", "b")] == [1, 1]
+    assert not any("prefix=manifest" in request for request in map(str, aws.requests)), "a role may list less"
     of_segments = {"paths": bucket.path("sinks/a/segment-*.jsonl")}
     one_sink = Runs("gpu_memory", tmp_path, of_segments, core=bucket.core)
     denied = Fault(status=403, body="<Error><Code>AccessDenied</Code></Error>")
