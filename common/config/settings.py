@@ -186,6 +186,11 @@ class Settings(BaseSettings):
 class CollectorSettings(Settings):
     """The base of a collector's settings, whose table has the name of the collector."""
 
+    @property
+    def width(self) -> int:
+        """The length of the buckets in which the collector adds up, in seconds."""
+        return 1
+
 
 class CoreSettings(Settings):
     """What every run needs to know, whichever collectors it runs: the top level of the configuration file.

@@ -137,7 +137,7 @@ class _Permission:
         self._session, self._past, self._span, self._agree = session, past, span, agree
         self._checked: set[str] = set()  # metrics
         self._history: HistoricalIngestion | None = None
-        seconds_left = span.since + MAX_AGE - AGE_MARGIN - session.clock()
+        seconds_left = session.first_second(span.since) + MAX_AGE - AGE_MARGIN - session.clock()
         if seconds_left < SECONDS_TO_SEND:
             log.info("points older than 57 minutes need Historical Metrics Ingestion, and with it DD_APP_KEY")
             self._history = session.historical_ingestion()

@@ -112,9 +112,12 @@ def live(session: Session) -> None:
     for series in session.series(window, memory):
         sink.add(series)
     # Saved before the delivery: memory is what was observed and cannot be queried again (a W&B run that was
-    # busy), and stays true where Datadog refuses this tick.
+    # busy), and stays true where Datadog refuses this tick. The next run begins where this one did.
     if push and memory != document.memory:
-        session.save_state(document.model_copy(update={"now": session.now, "memory": memory}))
+        begin = document.sent_until or window.since
+        session.save_state(
+            document.model_copy(update={"now": session.now, "sent_until": begin, "memory": memory})
+        )
     sink.flush()
     session.lose_series(sink)
     if push:
@@ -134,8 +137,11 @@ def _save_sent(session: Session, before: Document, window: Window, memory: dict[
     elif session.collector.has_history and reasons.keys() - {"state", *LOST_SERIES}:
         command = session.backfill_command(window)
         log.warning("some units were lost; to send them later: %s", command)
-    sent = Document(now=session.now, sent_until=window.until, last_success=success, memory=memory)
-    session.save_state(sent)
+    # Not moved back where `settle` was raised since: what adds up is sent once. A time in the future is of a
+    # clock that was wrong.
+    earlier = before.sent_until or 0
+    sent_until = max(window.until, earlier) if earlier <= session.now else window.until
+    session.save_state(Document(now=session.now, sent_until=sent_until, last_success=success, memory=memory))
 
 
 def _note_gap(session: Session, sent_until: int | None, window: Window) -> None:

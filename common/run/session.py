@@ -24,7 +24,7 @@ from common.net.retry import Deadline
 from common.options import Mode, Options
 from common.outcome import Report
 from common.run.state import Document, StateStore, state_key
-from common.times import duration, iso
+from common.times import duration, iso, tick
 from common.window import MAX_AGE, MAX_AHEAD, Window
 
 if TYPE_CHECKING:
@@ -260,24 +260,28 @@ class Session:
                     )
             yield series._replace(host=host) if host is not None and series.host is None else series
 
+    def first_second(self, since: int) -> int:
+        """Return the earliest second that a backfill sends: its first bucket may begin before the span."""
+        return tick(since, self.settings.width)
+
     def open_sink(self) -> Sink:
         """Return where series go, and set `sink`: the intake of a push, the memory of a dry run.
 
         Raises ConfigurationError for a push where the API key or DD_ENV is missing.
         """
         past, collector = self.options.backfill, self.collector
+        since = self.first_second(past.since) if past else None
         if self.options.mode is Mode.PUSH:
             from common.datadog.intake import DatadogSink
 
-            since, exact_clock = past.since if past else None, collector.adds_up
-            self.sink = DatadogSink(self.client(), self.core, since=since, exact_clock=exact_clock)
+            self.sink = DatadogSink(self.client(), self.core, since=since, exact_clock=collector.adds_up)
         else:
             from common.show.points import Points
 
             self.sink = Points(
                 collector.metrics,
                 self.core.series_cap,
-                oldest=past.since if past else self.now - MAX_AGE,
+                oldest=self.now - MAX_AGE if since is None else since,
                 newest=past.until if past else self.now + MAX_AHEAD,
                 live_only=(metric.name for metric in collector.live_only) if past else (),
             )

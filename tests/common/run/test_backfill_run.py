@@ -24,7 +24,7 @@ from common.times import iso
 from common.window import Window
 from support.servers.faults import Fault
 from support.standins import APP_KEY, NOW
-from support.toy_runs import OTHER, TOTAL, VALUE, Toy
+from support.toy_runs import OTHER, TOTAL, VALUE, Toy, ToySettings
 
 HOUR = 3600
 SERIES = "/api/v2/series"
@@ -88,6 +88,21 @@ class TestWindows:
         assert not [name for name in toy.intake.names() if name.startswith("collector.")]
         progress = [(doing, done) for doing, done, _ in toy.person.progressed if "sending" in doing]
         assert progress == [(f"sending {one}", at) for (one, _, _), at in zip(seen, (0, 30, 90), strict=True)]
+
+    def test_the_first_bucket_may_begin_before_the_span(
+        self, toy: Toy, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ToySettings, "width", 60)
+
+        def each_bucket(context: Context[Any]) -> Iterator[Series]:
+            since, until = (second // 60 * 60 for second in (context.window.since, context.window.until))
+            yield VALUE.series(range(since - 60, until, 60), [1] * ((until - since) // 60 + 1))
+
+        hourly(toy, each_bucket)
+        asked = Backfill(NOW - HOUR + 97, NOW - 23)
+        for outcome in (toy.run(backfill=asked, step=60), push(toy, asked)):
+            assert outcome.report.dropped == {"too_old": 1}, "what precedes that bucket"
+        assert toy.seconds() == [*range(NOW - HOUR + 60, NOW - 60, 60)]
 
     def test_slices_add_up_to_the_span(self, toy: Toy) -> None:
         hourly(toy)

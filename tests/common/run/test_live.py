@@ -273,7 +273,7 @@ class TestFailing:
         assert (outcome.status, outcome.report.points_sent) == (status, 1)
         assert ("this machine's clock is -100 s off the intake's" in str(outcome.error)) is exact
         assert (reported(ticking, "clock_skew_seconds"), reported(ticking, "up")) == (-100, int(not exact))
-        assert (ticking.document()["sent_until"] is None) is exact
+        assert ticking.document()["sent_until"] == TICK - STEP - exact * STEP
 
 
 class TestState:
@@ -282,7 +282,7 @@ class TestState:
         ticking.intake.on("received", lambda _: stored.append(ticking.document()))
         ticking.push()
         before, after = stored
-        document = {"version": 2, "now": TICK + 7, "sent_until": None, "last_success": None}
+        document = {"version": 2, "now": TICK + 7, "sent_until": TICK - STEP, "last_success": None}
         assert before == {**document, "memory": {"runs": 1}}
         assert after == {**before, "sent_until": TICK, "last_success": TICK + 7}
 

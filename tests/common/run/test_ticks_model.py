@@ -174,7 +174,7 @@ def test_ticks_end_with_the_truth_whatever_befalls_them(
     world_of_modules.setattr(DatadogClient, "submit", lambda client, body: world.submit(client, body))
     at = START
     complete: list[int] = []  # starts of runs that sent all of their window, and knew what was sent before
-    first: int | None = None  # tick that was saved as sent
+    first: int | None = None  # up to when points were first saved as sent
     for event in events:
         at += event.ticks * STEP
         world.now = max(world.now, at + event.delay)
@@ -209,7 +209,7 @@ def test_ticks_end_with_the_truth_whatever_befalls_them(
     }
     if first is not None and complete:
         arrived = world.ticks()
-        for tick in range(first, complete[-1] + 1, STEP):
+        for tick in range(first + STEP, complete[-1] + 1, STEP):
             following = next(now for now in complete if now >= tick)
             assert tick in arrived or following - tick > REACH, "what can be filled is filled"
 
