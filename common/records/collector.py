@@ -80,14 +80,6 @@ class RecordSettings(CollectorSettings):
         20_000, ge=1, description="Objects that a pattern in S3 may list; with more, the run is partial."
     )
 
-    @property
-    def width(self) -> int:
-        """The length of the buckets in which counts add up, in seconds.
-
-        Writers keep their own time: where they share a series, each must be in every bucket.
-        """
-        return 1
-
 
 S = TypeVar("S", bound=RecordSettings)
 B = TypeVar("B")  # what a record says besides its envelope
@@ -277,21 +269,14 @@ class _Reading(Generic[S, B]):
         window = self._window
         selected: list[tuple[File, float]] = []
         idle: dict[str, File] = {}
-        unseen: list[File] = []  # by the run before, although they had been written by then
         with_lines = [file for file in found.files.values() if file.size]
         for file in sorted(with_lines, key=lambda file: (file.modified, file.path)):
             name, watched = unit(file.path), WATCHED_IN_S3 if is_in_s3(file.path) else WATCHED
-            last_sent = self._last_sent(file.path)
             if not self._is_idle(file):
-                selected.append((file, min(self._since, last_sent or window.earliest or 0)))
+                selected.append((file, min(self._since, self._last_sent(file.path) or window.earliest or 0)))
                 idle.pop(name, None)
-            elif not last_sent and self._sent_until - DAY <= file.modified < self._sent_until:
-                unseen.append(file)
             elif self._kind.watches and window.is_live and file.modified >= self._context.now - watched:
                 idle[name] = file
-        if unseen:  # when each was written last is known, and not since when
-            times = [unseen[0].modified - HOUR, unseen[-1].modified]
-            self._report_late(unseen[-1].path, f"{len(unseen)} files with old records appeared", times)
         return selected + [(file, math.inf) for file in idle.values()]
 
     def _is_idle(self, file: File) -> bool:
@@ -366,7 +351,7 @@ class _Reading(Generic[S, B]):
         bad_records += self._drop(path, undated if time < until else time, bad_lines)
         self._counts.update(records=records, bad_records=bad_records, other_kind=other_kind)
         if late:
-            self._report_late(path, f"{len(late)} records were written too late", late)
+            self._report_late(path, late)
         if newest >= needed_from:
             self._newest[unit(path)] = max(min(newest, until), self._newest.get(unit(path), 0.0))
         if newest >= since:
@@ -395,21 +380,22 @@ class _Reading(Generic[S, B]):
             report.drop(why, 1, location)
         return len(bad_lines)
 
-    def _report_late(self, path: str, what: str, times: Sequence[float]) -> None:
-        """Name what this run cannot send any more, and the command that sends all of these times."""
+    def _report_late(self, path: str, times: Sequence[float]) -> None:
+        """Name the records of a file that this run cannot send any more, with the command that sends them."""
         width = self._context.settings.width  # an incomplete bucket would not be sent
-        span = f"--since {iso(int(min(times)))} --until {iso((int(max(times)) // width + 1) * width)}"
-        command = f"run_collector.py {self._kind.name} {span} --push --yes"
-        self._context.report.lose(shown(path), f"{what}; to send them: {command}", "late")
+        since, until = tick(int(min(times)), width), tick(int(max(times)), width) + width
+        command = f"run_collector.py {self._kind.name} --since {iso(since)} --until {iso(until)} --push --yes"
+        why = f"{len(times)} records were written too late; to send them: {command}"
+        self._context.report.lose(shown(path), why, "late")
 
     def _remember(self, found: Found) -> None:
         """Store the newest record of each unit that was sent.
 
-        A file that no run needed to read counts as sent up to its last write. One below what could not be
-        listed stays as it was.
+        A file that no run needed to read counts as sent up to its last write. One that is not listed is
+        remembered for a day: its directory may be missing for a while.
         """
         until = self._window.until
-        units = {name: time for name, time in self._sent.items() if found.unreadable and time >= until - DAY}
+        units = {name: time for name, time in self._sent.items() if time >= until - DAY}
         for file in found.files.values():
             name = unit(file.path)
             unread = 0.0 if name in self._sent else min(file.modified, until)

@@ -71,6 +71,10 @@ class ChangedFileError(OSError):
     """The file has another version than the one that was listed."""
 
 
+class CorruptFileError(OSError):
+    """The content of a compressed file is damaged; what precedes the damage was read."""
+
+
 class Content:
     """The bytes of one version of a file, by absolute ranges; `read` makes it a stream, from its start on.
 

@@ -20,7 +20,16 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from common.records.files import COMPRESSED, MAX_DISORDER, ChangedFileError, Content, File, Files, is_in_s3
+from common.records.files import (
+    COMPRESSED,
+    MAX_DISORDER,
+    ChangedFileError,
+    Content,
+    CorruptFileError,
+    File,
+    Files,
+    is_in_s3,
+)
 from fleetgauge.records import MAX_LINE_BYTES, Json
 
 MAX_OPEN_OBJECTS = 8  # objects in S3 that are requested at once
@@ -250,12 +259,16 @@ class BackfillReader:
 
     def __init__(self, max_bytes: int = 64 << 20) -> None:
         self._left: dict[File, tuple[int, list[Piece]]] = {}  # offset to read on from, and pieces before it
+        self._damage: dict[File, CorruptFileError] = {}
         self._free = max_bytes
 
     def lines(
         self, file: File, content: Content, since: float, until: float, time_of: TimeOf, sizes: Sizes
     ) -> Iterator[RecordLine]:
-        """Return the lines of a window, up to where all lines are later; its first bytes are fetched."""
+        """Return the lines of a window, up to where all lines are later; its first bytes are fetched.
+
+        CorruptFileError follows those of each window that may have lines behind the damage.
+        """
         is_compressed = file.path.endswith(COMPRESSED)
         is_first = file not in self._left
         end, stored = self._left.pop(file, (0, []))
@@ -271,7 +284,7 @@ class BackfillReader:
             unpacked = (piece._replace(text=zlib.decompress(piece.text)) for piece in packed)
             needed: list[Piece] = []
             first, size, position, last = None, 0, end, -math.inf
-            for piece in chain(unpacked, pieces):
+            for piece in chain(unpacked, self._before_damage(file, pieces)):
                 lines = list(_lines([piece], sizes))
                 yield from lines
                 times = _times(lines, time_of) or [last]
@@ -292,5 +305,14 @@ class BackfillReader:
                 self._left[file] = (content.size if is_compressed else position, needed + remaining)
             elif not is_compressed and first is not None:
                 self._left[file] = (first, [])
+            if file in self._damage and last < until + MAX_DISORDER:
+                raise self._damage[file]
 
         return window()
+
+    def _before_damage(self, file: File, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Yield the pieces of a file, and note the damage that ends them."""
+        try:
+            yield from pieces
+        except CorruptFileError as error:
+            self._damage[file] = error

@@ -161,17 +161,6 @@ def test_records_too_late_to_be_sent_are_named_with_the_command(kind: str, tmp_p
     assert folder.tick(NOW + 4500).report.lost == []  # it is named once
 
 
-def test_a_file_that_appears_with_an_older_time_is_named_once(calls: Folder) -> None:
-    """It was moved or copied with its time, too late to be sent."""
-    calls.write(operations(0, 5000), modified=NOW - 100)
-    calls.tick()
-    path = calls.write(operations(0, 1800), operations(1, 1700), to="b.jsonl", modified=NOW - 1700)
-    [lost] = calls.tick(LATER).report.lost
-    assert lost.startswith(f"{path}: 1 files with old records appeared")
-    assert lost.endswith(f"--since {iso(NOW - 1700 - 3600)} --until {iso(NOW - 1699)} --push --yes")
-    assert calls.tick(LATER + 900).report.lost == []
-
-
 def test_a_rotated_file_is_not_late_whatever_its_writer_called_it(calls: Folder) -> None:
     for active, rotated in (("a.r1.jsonl", "a.r1.000001.jsonl"), ("b.jsonl", "b.r2.000001.jsonl")):
         calls.write(*(operations(number, 900 - number) for number in range(800)), to=active)
@@ -199,6 +188,19 @@ def test_after_a_directory_could_not_be_listed_only_its_new_records_are_late(
         patched.setattr(os, "scandir", denied)
         [lost] = calls.tick(LATER).report.lost
     assert lost.startswith(f"{calls.path}/sub: Permission denied")
+    [late] = calls.tick(LATER + 900).report.lost
+    assert "/sub/a.jsonl: 2 records were written too late" in late
+
+
+def test_records_of_a_directory_that_was_missing_for_a_run_are_late_only_if_new(calls: Folder) -> None:
+    folder, away = calls.path / "sub", calls.path.parent / "away"
+    calls.write(operations(0, 900), operations(1, 100), to="sub/a.jsonl")
+    calls.write(operations(0, 900, rank=1), to="b.jsonl")
+    calls.tick()
+    folder.rename(away)
+    assert calls.tick(LATER).report.lost == []
+    away.rename(folder)
+    calls.write(operations(2, 50), operations(3, -700), to="sub/a.jsonl", modified=NOW + 700)
     [late] = calls.tick(LATER + 900).report.lost
     assert "/sub/a.jsonl: 2 records were written too late" in late
 
@@ -468,6 +470,21 @@ def test_a_corrupt_file_is_lost_and_what_precedes_the_damage_is_sent(calls: Fold
     [lost] = ran.report.lost
     assert lost.startswith(f"{path}: its compressed content is corrupt")
     assert (CALLS, 900) in named(calls.short(ran.sent), "ops")
+
+
+def test_a_corrupt_file_loses_no_window_of_a_backfill_before_the_damage(calls: Folder) -> None:
+    content = b"".join(
+        json.dumps(operations(number, 9000 - 10 * number)).encode() + b"\n" for number in range(900)
+    )
+    compressed = bytearray(gzip.compress(content))
+    compressed[-8] ^= 0xFF  # of the checksum, so that every line precedes the damage
+    path = calls.path / "a.jsonl.1.gz"
+    path.write_bytes(compressed)
+    os.utime(path, (NOW, NOW))
+    sums = named(calls.short(calls.backfill(NOW - 9000, NOW, NOW)), "ops")
+    lost = [ran for ran in calls.ran if ran.report.lost]
+    assert (len(calls.ran), len(lost)) == (3, 1)
+    assert {ago for _, ago in sums} >= {*range(3700, 9001, 10)}
 
 
 @each_kind
