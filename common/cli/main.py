@@ -179,7 +179,9 @@ def _run_here(
         present: dict[str, Points] = {}
         outcome = run_one(name, replace(options, backfill=None, timeout=given.timeout or LIVE), present)
         if not outcome.error and load_collector(name).has_history:
-            outcome = run_one(name, options, points)
+            of_present, outcome = outcome, run_one(name, options, points)
+            if of_present.status is Status.PARTIAL and outcome.status is not Status.PARTIAL:
+                outcomes.append(of_present)  # with what only the present lacks
             if name in points:
                 points[name].add_present(present[name])
         else:

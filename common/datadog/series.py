@@ -26,7 +26,8 @@ class SeriesTable:
     """Collects the series of one run of one collector, and yields them as Datadog stores them.
 
     Two of our series can be one to Datadog: `run:A` and `run:a` are both stored as `run:a`. The values of
-    either would be wrong for the other, so that both are dropped; once one was yielded, only the other is.
+    either would be wrong for the other, so that both are dropped. Once one was yielded, a later drain drops
+    the other, and both where it has both.
 
     A backfill drains several times, and the cap applies to all of it. Series are yielded without
     `common_tags`, which every series has. Points before `oldest` or after `newest` are dropped.
