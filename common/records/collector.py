@@ -339,9 +339,11 @@ class _Reading(Generic[S, B]):
                 bad_lines.append(_bad_line(start, error.reason, error.key, error.value))
             except Exception as error:  # whatever a line raises costs that line
                 bad_lines.append(_bad_line(start, "unusable_record", type(error).__name__, str(error)))
-        # Bad lines among records cost only themselves, also where all of them were written late.
+        # Bad lines among records cost only themselves, also where all of them were written late; so does a
+        # single one that follows a record.
         no_record_since = min(file.modified - MAX_DISORDER, new_since if window.is_live else until)
-        if bad_lines and time < no_record_since and (watches or self._is_new(undated)):
+        is_damaged = len(bad_lines) > 1 or (bad_lines and not time)
+        if is_damaged and time < no_record_since and (watches or self._is_new(undated)):
             why = f"its last {len(bad_lines)} lines cannot be used: {bad_lines[-1][1]}"
             self._context.report.lose(shown(path), why, "damaged")
         else:

@@ -459,6 +459,13 @@ def test_of_files_deleted_since_they_were_listed_the_new_are_lost(
     assert [ago for _, ago in named(folder.short(ran.sent), "pipeline.progress")] == [90]
 
 
+@pytest.mark.parametrize(("bad", "lost"), [(1, 0), (2, 1)])
+def test_one_bad_line_after_a_silence_costs_itself(folder: Folder, bad: int, lost: int) -> None:
+    folder.write(xenna(0, 2000), *[b"{"] * bad, modified=NOW - 90)
+    report = folder.tick().report
+    assert (len(report.lost), report.dropped) == (lost, {"not_json": bad})
+
+
 def test_a_corrupt_file_is_lost_and_what_precedes_the_damage_is_sent(calls: Folder) -> None:
     content = b"".join(json.dumps(operations(number, 900 - number)).encode() + b"\n" for number in range(800))
     compressed = bytearray(gzip.compress(content))
