@@ -155,7 +155,7 @@ def test_of_a_backfill_the_cap_holds_for_all_of_it() -> None:
 @pytest.mark.parametrize(
     ("drains", "expected", "dropped"),
     [
-        ((("Ants",), ("Ants",)), [["ants"], ["ants"]], 0),
+        ((("Ants",), ("Ants", "Bees")), [["ants"], ["ants", "bees"]], 0),
         ((("Ants", "ants", "ANTS"), ("bees",)), [[], ["bees"]], 3),
         ((("Ants",), ("ants", "bees"), ("Ants",)), [["ants"], ["bees"], ["ants"]], 1),
         ((("ants",), ("bees",), ("Ants",)), [["ants"], ["bees"], []], 1),
