@@ -66,8 +66,12 @@ class _Crowd:
     """A second that is read by offset, in rounds over all of its runs.
 
     Between two pages runs leave and others come, and each shifts all that follow. But a run that is shown
-    again by a later round was there when that round began: if these are as many as the last page before or
-    the first page of the round counts, they are all.
+    again by a later round was there when that round began: if these, and the rows that the round could not
+    get, are as many as the last page before or the first page of the round counts, they are all.
+
+    This does not cover a run that leaves after one round showed it and returns during a later one: it counts
+    as shown again though it was not there when that round began, and may stand for one that is missing. Nor
+    does it cover pages whose count is of another instant than their rows.
     """
 
     offset: int = 0
@@ -76,15 +80,13 @@ class _Crowd:
     shown_before: set[str] = field(default_factory=set)  # in any earlier round
     # The totals of the last page of the round before and of the pages of this round.
     totals: list[int | None] = field(default_factory=list)
-    unserved: int = 0
+    unserved: int = 0  # rows that this round stepped over
 
     @property
     def is_complete(self) -> bool:
         """Return whether every run was shown, as far as it can be served."""
-        known, totals = len(self.shown & self.shown_before), self.totals[:2]
-        if self.unserved:  # the second is named anyway, and is not read twice
-            known, totals = len(self.shown) + self.unserved, self.totals[-1:]
-        return any(total is not None and known >= total for total in totals)
+        known = len(self.shown & self.shown_before) + self.unserved
+        return any(total is not None and known >= total for total in self.totals[:2])
 
 
 @dataclass(eq=False, slots=True)
@@ -259,7 +261,10 @@ class Slices(Generic[T]):
             self.total = None if self.total is None or total is None else self.total + total
         # A last page that counts more rows than were requested lacks some that are not merely hidden.
         is_last = not page.more and (total is None or total <= request.offset + request.rows)
-        if request.offset == 0 and (is_last or (total is not None and len(page.rows) >= total)):
+        # The count and the rows may be of different instants: a full page with more behind it is not all.
+        is_full = page.more and len(page.rows) >= request.rows
+        shows_total = total is not None and len(page.rows) >= total and not is_full
+        if request.offset == 0 and (is_last or shows_total):
             self._slices.remove(piece)
         elif piece.crowd is not None:
             self._add_to_crowd(request, piece.crowd, page, is_last=is_last)
@@ -332,10 +337,13 @@ class Slices(Generic[T]):
         if not is_last and crowd.offset <= self._max_rows:
             return
         is_complete = crowd.is_complete
-        if not (is_complete or crowd.unserved or crowd.rounds == MAX_ROUNDS):
+        if not is_complete and crowd.rounds < MAX_ROUNDS:
             crowd.offset, crowd.rounds, crowd.totals = 0, crowd.rounds + 1, [page.total]
             crowd.shown_before |= crowd.shown
             crowd.shown = set()
+            # Each round finds the rows that cannot be served again, at the offsets that they have by then.
+            self.unserved = [each for each in self.unserved if each[0] != request.since]
+            crowd.unserved = 0
             return
         self._slices.remove(request.slice)
         if not is_complete:
@@ -347,14 +355,14 @@ class Slices(Generic[T]):
         Raises SourceError where these are too many.
         """
         crowd = piece.crowd or _Crowd()
-        self.unserved.append((piece.since, crowd.offset))
+        place = (piece.since, crowd.offset)
+        self.unserved.append(place)
+        self._suspects |= {place}  # the next round requests it alone, and once
         if len(self.unserved) > MAX_UNSERVED:
             raise SourceError(f"W&B cannot serve more than {MAX_UNSERVED} runs: {error}")
         crowd.offset += 1
         crowd.unserved += 1
         self._size = self._page_size  # in case that it was the size of this row
-        if crowd.is_complete:
-            self._slices.remove(piece)
 
 
 def _check_times(request: SliceRequest, page: Page[T]) -> None:
@@ -369,5 +377,5 @@ def _check_times(request: SliceRequest, page: Page[T]) -> None:
             )
     # Only a page that is not the last depends on the order: the slice continues after its last time.
     latest = accumulate(page.times, max)
-    if page.more and any(time < before - TOLERANCE for time, before in zip(page.times, latest, strict=True)):
+    if page.more and any(time < before - OVERLAP for time, before in zip(page.times, latest, strict=True)):
         raise SourceError("W&B ignores the order of runs by createdAt, so that not all can be listed")

@@ -7,6 +7,7 @@ served, must be listed, or the project is lost with an error, or its second is n
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from random import Random
@@ -45,6 +46,7 @@ class Listing:
     shown: Callable[[float], float] = float
     cap: int | None = None  # rows of a page, whatever is requested
     changes: float = 0.0  # how often something changes with an answer
+    torn: bool = False  # whether something may change between the count of a page and its rows
     kinds: tuple[str, ...] = ("leave", "come", "create")
     quick: float = 0.0  # how often a request fails
     heavy_above: int | None = None  # rows
@@ -61,6 +63,9 @@ class Listing:
             return Failure.QUICK
         low = -math.inf if request.since == EARLIEST else request.since
         high = math.inf if request.until == LATEST else request.until
+        total = sum(low <= run.created < high for run in self.runs)
+        if self.torn:
+            self.change()
         chosen = [run for run in self.runs if low <= run.created < high]
         tie: Callable[[Stored], object] = (lambda run: run.id) if self.stable else lambda _: chance.random()
         if self.ordered:
@@ -76,7 +81,7 @@ class Listing:
         return Page(
             {run.id: None for run in visible},
             [self.shown(run.created) for run in visible if not run.unreadable],
-            len(chosen) if self.totals else None,
+            total if self.totals else None,
             end < len(chosen),
         )
 
@@ -132,17 +137,22 @@ class Listing:
 
 
 def missed(listing: Listing) -> tuple[list[str], str]:
-    """Read a listing; return the runs that it misses without saying so, and how it ended."""
-    before = [(run.id, run.created) for run in listing.runs if not run.hidden and not run.unservable]
+    """Read a listing; return the runs that it misses without saying so, and how it ended.
+
+    Of a second with rows that could not be served, no more runs may be missing than such rows are named.
+    """
+    before = [(run.id, math.floor(run.created)) for run in listing.runs if run.unservable or not run.hidden]
     try:
         slices = listing.read()
     except SourceError:
         return [], "lost"
-    named = {*slices.partial, *(iso(second) for second, _ in slices.unserved)}
+    absent = [each for each in before if each[0] not in slices.rows and each[0] not in listing.left]
+    missing = Counter(second for _, second in absent)
+    unserved = Counter(second for second, _ in slices.unserved)
     silent = [
         run
-        for run, created in before
-        if run not in slices.rows and run not in listing.left and iso(math.floor(created)) not in named
+        for run, second in absent
+        if missing[second] > unserved[second] and iso(second) not in slices.partial
     ]
     ended = "partial" if slices.partial else "unserved" if slices.unserved else "complete"
     return silent, ended
@@ -195,10 +205,10 @@ def _crowd(listing: Listing, seconds: int, largest: int, *, tie: bool = False) -
 
 CLASSES = (
     *("still", "drift", "no totals", "hidden rows", "unservable rows", "swaps", "crowded seconds"),
-    "swaps in crowded seconds",
+    *("swaps in crowded seconds", "unservable rows in crowded seconds"),
     *("ties in unstable order", "ties larger than a page", "a change at every answer"),
     *("rounded down", "rounded to nearest", "rounded up"),
-    *("quick failures", "heavy pages", "short pages", "unreadable times", "no order"),
+    *("quick failures", "heavy pages", "short pages", "unreadable times", "no order", "torn counts"),
 )
 COMBINED = "combinations"
 
@@ -230,6 +240,13 @@ def _make(listing: Listing, kind: str) -> None:
             runs.clear()
             _crowd(listing, 2, 4 * size)
             listing.kinds, listing.changes = ("swap",), chance.uniform(0.3, 1)
+        case "unservable rows in crowded seconds":
+            runs.clear()
+            listing.page_size = chance.randrange(3, 8)
+            _crowd(listing, 2, 3 * listing.page_size)
+            for run in chance.sample(runs, 2):
+                run.unservable = True
+            listing.kinds, listing.changes = ("swap",), chance.uniform(0.05, 0.3)
         case "ties in unstable order":
             _crowd(listing, 8, size, tie=True)
             listing.stable = False
@@ -255,6 +272,10 @@ def _make(listing: Listing, kind: str) -> None:
                 run.unreadable = chance.random() < 0.3
         case "no order":
             listing.ordered = False
+        case "torn counts":
+            del runs[8:]  # as many as a page: one that comes hides another
+            listing.page_size, listing.torn = 8, True
+            listing.kinds, listing.changes = ("leave", "come", "swap"), chance.uniform(0.2, 0.8)
 
 
 def listing(kind: str, seed: int) -> Listing:
@@ -262,8 +283,9 @@ def listing(kind: str, seed: int) -> Listing:
     chance = Random(f"{kind}/{seed}")
     made = Listing(chance, page_size=chance.randrange(10, 60), connections=chance.randrange(1, 9))
     _spread(made, chance.choice((0, 1, 40, 150, 150, 300)))
-    # That a server ignores the order shows only where a page has several visible rows.
-    combined = chance.sample(CLASSES[:-1], chance.randrange(2, 6))
+    # That a server ignores the order shows only where a page has several visible rows. Where counts are torn,
+    # nothing proves that a crowded second is complete.
+    combined = chance.sample(CLASSES[:-2], chance.randrange(2, 6))
     for name in combined if kind == COMBINED else [kind]:
         _make(made, name)
     return made

@@ -96,7 +96,7 @@ class TestRequests:
         again = read(server, stored, deadline=500)
         assert (again.counts, again.report.dropped) == (left.counts, left.report.dropped)
         assert json.loads(json.dumps(again.memory)) == stored
-        assert again.report.requests <= 5
+        assert again.report.requests <= 9  # its second has other runs, and is read in two rounds
         server.projects["acme", "ants"][position].unservable = False
         healed = read(server, again.memory)
         assert (healed.counts, healed.report.dropped) == ({"acme/ants": 600}, {})

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.wandb.slices import LATEST, Failure, Page, SliceRequest, Slices
+from collectors.wandb.slices import LATEST, OVERLAP, Failure, Page, SliceRequest, Slices
 from common.errors import SourceError
 from common.times import EARLIEST, iso
 from support.wandb_listings import CLASSES, COMBINED, SINCE, UNTIL, evenly, listing, missed, requests
@@ -74,20 +74,30 @@ class TestCost:
     def test_a_server_that_serves_200_rows_is_asked_for_few_more(self) -> None:
         assert requests(lambda seed: evenly(seed, 3000, heavy_above=200), 20)[-1] <= 2.5 * 15
 
-    def test_unservable_run_costs_80_requests_and_5_when_remembered(self) -> None:
+    # A second is read in two rounds, unless the row is alone in it.
+    @pytest.mark.parametrize(("alone", "most"), [(True, 5), (False, 9)])
+    def test_unservable_run_costs_80_requests_and_5_or_9_when_remembered(
+        self, alone: bool, most: int
+    ) -> None:
         for seed in range(60):
             made = evenly(seed, 600)
-            made.runs[seed * 10].unservable = True
+            failing = made.runs[seed * 10]
+            for run in made.runs:
+                if run is not failing and math.floor(run.created) == math.floor(failing.created):
+                    run.created -= 10
+            if not alone:
+                made.runs[seed * 10 - 1].created = math.floor(failing.created) + 0.5
+            failing.unservable = True
             slices = made.read()
             assert (len(slices.rows), slices.total, slices.partial) == (599, 600, [])
-            assert [second for second, _ in slices.unserved] == [math.floor(made.runs[seed * 10].created)]
+            assert [second for second, _ in slices.unserved] == [math.floor(failing.created)]
             assert made.requests <= 80
             made.requests = 0
             again = made.read(slices.unserved)
             assert (len(again.rows), again.total, again.partial) == (599, 600, [])
             assert again.unserved == slices.unserved
-            assert made.requests <= 5
-            made.runs[seed * 10].unservable = False
+            assert made.requests <= most
+            failing.unservable = False
             healed = made.read(slices.unserved)
             assert (len(healed.rows), healed.unserved, healed.partial) == (600, [], [])
 
@@ -136,6 +146,16 @@ class TestDecisions:
         else:
             slices.served(second, page(second.since - outside))
             assert slices.outstanding == 0
+
+    @pytest.mark.parametrize("back", [1.0, 1.5])
+    def test_a_time_further_back_than_slices_overlap_is_an_error(self, back: float) -> None:
+        slices, shown = started(), page(SINCE + 9, SINCE + 9 - back, SINCE + 20, more=True)
+        if back > OVERLAP:
+            with pytest.raises(SourceError, match="ignores the order of runs"):
+                slices.served(following(slices), shown)
+        else:
+            slices.served(following(slices), shown)
+            assert following(slices).since == SINCE + 19
 
     def test_a_slice_that_was_cut_is_compared_with_what_was_requested(self) -> None:
         slices = started()
