@@ -25,7 +25,7 @@ from collectors.wandb.groups import Json
 from collectors.wandb.settings import WandbSettings
 from collectors.wandb.slices import Failure
 from common.errors import ConfigurationError, SourceError
-from common.logs import remember_secret
+from common.logs import redact, remember_secret
 from common.net.http import MAX_RESPONSE_BYTES, Http, RejectedError, Reply, TimedOutError, TooLargeError
 from common.net.retry import Deadline, TransientError
 
@@ -180,8 +180,9 @@ class Api:
             str(error.get("message") if isinstance(error, dict) else error)
             for error in (listed if isinstance(listed, list) else [listed])
         )
-        # Unknown fields are searched in the complete text, before it is shortened for messages.
-        fields, errors, data = _unknown_fields(errors), errors[:500], document.get("data")
+        # Unknown fields are searched in the complete text, before it is shortened for messages. Secrets are
+        # removed before as well: a part of one is not recognised any more.
+        fields, errors, data = _unknown_fields(errors), redact(errors)[:500], document.get("data")
         if fields:
             raise _UnknownFieldsError(errors, fields)
         if _RATE_LIMITED.search(errors):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,13 +22,14 @@ from collectors.wandb.settings import Project, WandbSettings
 from collectors.wandb.slices import LATEST, Failure, Page, SliceRequest
 from common.collector import Context
 from common.errors import FleetgaugeError, SourceError
+from common.logs import redact
 from common.names import normalise_tag
-from common.net.retry import TransientError, persist
+from common.net.retry import MAX_ATTEMPTS, backoff
 from common.times import EARLIEST, iso
 
 ORDER = "+created_at"
 PROJECTS_PER_PAGE = 200
-COUNT_TRIES = 3  # of a page of projects with their numbers of runs
+COUNT_TRIES = 3  # in a row, of a page of projects with their numbers of runs
 
 _REFUSED = re.compile(r"permission|denied|forbidden|unauthori[sz]ed|not found", re.IGNORECASE)
 _GROUPS = {"user": Extra.USER, "group": Extra.GROUP, "job_type": Extra.JOB_TYPE}
@@ -136,8 +138,8 @@ class Row(NamedTuple):
     flaws: tuple[str, ...] = ()
 
 
-def read_runs(project: Project, response: Response, reading: RunReader) -> Page[Row]:
-    """Return the page of runs in an answer, or raise what it means that there is none.
+def read_runs(project: Project, response: Response, reading: RunReader, request: SliceRequest) -> Page[Row]:
+    """Return the page of runs in the answer to a request, or raise what it means that there is none.
 
     A row that cannot be read is part of it: it was seen, and counts for completeness. Raises
     RefusedProjectError, FailedRequestError, or SourceError for an unknown shape.
@@ -156,10 +158,12 @@ def read_runs(project: Project, response: Response, reading: RunReader) -> Page[
         # By the schema a row that cannot be served makes the complete list null; it also happens under load.
         if runs is None and errors:
             raise FailedRequestError(f"W&B could not list runs: {errors}")
-        for edge in runs["edges"]:
+        for offset, edge in enumerate(runs["edges"], request.offset):
             node = edge["node"]
             if not isinstance(node, dict) or not isinstance(node.get("id"), str):
-                rows[f"malformed {node!r:.200}"] = Row(None, ("malformed_run",))
+                # Without an id only its place tells it from others.
+                place = f"at offset {offset} since {iso(request.since)}"
+                rows[f"{place}: {redact(repr(node))[:200]}"] = Row(None, ("malformed_run",))
                 continue
             flaws: list[str] = []
             run = reading.read(node, flaws)
@@ -264,32 +268,45 @@ def _list(
     # A count per project saves a request for every project without runs to read.
     query = Query(_PROJECTS, variables, {"filters": json.dumps(json.dumps(filters))})
     listed: dict[Project, ProjectInfo] = {}
-    failures = 0
-
-    def attempt() -> tuple[dict[Project, ProjectInfo], str | None]:
-        nonlocal failures
-        try:
-            return _read_projects(entity, api.post(query, deadline))
-        except FailedRequestError as error:
-            # Counting runs may be too much for the server: after a few failures it is not requested.
-            failures += error.failure in (Failure.HEAVY, Failure.QUICK)
-            if failures >= COUNT_TRIES:
-                api.missing |= {Extra.RUN_COUNT}
-            raise
-
+    cursors = set[str]()
+    failures = outages = 0  # in a row
     while True:
         try:
-            page, variables["after"] = persist(attempt, deadline)
-        except TransientError as error:
-            raise SourceError(f"cannot list the projects of {entity}: {error}") from None
+            page, cursor = _read_projects(entity, api.post(query, deadline))
+        except FailedRequestError as error:
+            # A server that serves nobody says nothing about the query, and is waited for.
+            if error.failure in (Failure.UNAVAILABLE, Failure.RATE_LIMITED):
+                outages += 1
+            else:
+                failures += 1
+            # Counting runs may be too much for the server: after a few failures it is not requested.
+            if failures >= COUNT_TRIES:
+                api.missing |= {Extra.RUN_COUNT}
+            delay = backoff(failures + outages)
+            if error.wait is not None:
+                delay = error.wait + random.uniform(0, 0.5)  # noqa: S311
+            if failures == MAX_ATTEMPTS or delay >= deadline.remaining():
+                tries = f"{failures + outages} failures in a row"
+                raise SourceError(f"cannot list the projects of {entity}: {error} ({tries})") from None
+            deadline.sleep(delay)
+            continue
+        except SourceError:
+            # It may be too complex with the count of runs.
+            if Extra.RUN_COUNT in api.missing:
+                raise
+            api.missing |= {Extra.RUN_COUNT}
+            continue
+        failures = outages = 0
         if pause:
             deadline.sleep(deadline.timeout(pause))
-        if variables["after"] is None:
-            return listed | page
-        # A server that repeats a page with a next cursor would be read forever.
-        if page.keys() <= listed.keys():
-            raise SourceError(f"the listing of the projects of {entity} does not end")
         listed |= page
+        if cursor is None:
+            return listed
+        # A server that repeats a page would be read forever. An empty page may have others behind it.
+        if cursor in cursors:
+            raise SourceError(f"the listing of the projects of {entity} does not end")
+        cursors.add(cursor)
+        variables["after"] = cursor
 
 
 def _read_projects(entity: str, response: Response) -> tuple[dict[Project, ProjectInfo], str | None]:
@@ -310,7 +327,12 @@ def _read_projects(entity: str, response: Response) -> tuple[dict[Project, Proje
             if node
         }
         information = models["pageInfo"]
-        return page, information["endCursor"] if information["hasNextPage"] else None
+        cursor = information["endCursor"]
+        if not information["hasNextPage"]:
+            return page, None
+        if not cursor:
+            raise SourceError(f"W&B has more projects of {entity}, and no cursor to list them")
+        return page, cursor
 
 
 def _collisions(

@@ -198,7 +198,7 @@ class Reader:
         try:
             try:
                 response = future.result()
-                page = read_runs(listing.project, response, self.rows)
+                page = read_runs(listing.project, response, self.rows, request)
             except FailedRequestError as error:
                 self._note_failure(listing, request, error, self.context.deadline.elapsed() - sent)
             else:

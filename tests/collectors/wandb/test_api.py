@@ -37,8 +37,9 @@ def api_of(server: Wandb) -> Api:
 
 
 def fetch(server: Wandb, api: Api | None = None) -> Page[Row]:
-    query = runs_query(ANTS, {}, frozenset({Extra.TAGS}), READING, requested())
-    return read_runs(ANTS, (api or api_of(server)).post(query, Deadline(20)), READING)
+    request = requested()
+    query = runs_query(ANTS, {}, frozenset({Extra.TAGS}), READING, request)
+    return read_runs(ANTS, (api or api_of(server)).post(query, Deadline(20)), READING, request)
 
 
 def answers(server: Wandb, body: object, status: int | None = None) -> None:
@@ -130,6 +131,19 @@ def test_the_key_and_its_encoded_form_never_reach_a_log(server: Wandb) -> None:
     assert redact(f"{KEY} {token}") == "[redacted] [redacted]"
 
 
+@pytest.mark.parametrize("before", range(440, 500, 9))
+def test_a_key_in_an_answer_is_removed_before_the_text_is_cut(server: Wandb, before: int) -> None:
+    text = "x" * before + KEY
+    answers(server, {"errors": [{"message": text}], "data": None})
+    with pytest.raises(FailedRequestError) as caught:
+        fetch(server)
+    node = {"name": text[before - 180 :]}
+    answers(server, project({"runs": {"edges": [{"node": node}], "pageInfo": {"hasNextPage": False}}}))
+    for shown in (str(caught.value), *fetch(server).rows):
+        assert "xxx[red" in shown
+        assert KEY[:8] not in shown
+
+
 def test_limits_of_creation_time_join_the_filter() -> None:
     request = requested(1_794_700_800, 4)
     variables = runs_query(ANTS, {"state": "running"}, frozenset(), READING, request).variables
@@ -145,12 +159,13 @@ def test_page_has_rows_times_and_flaws(server: Wandb) -> None:
         {"id": "r1", "state": "odd", "createdAt": "2026-11-14T00:00:01Z"},
         {"id": "r2", "state": "finished", "createdAt": "yesterday"},
         None,
+        None,
     ]
     edges = [{"node": node} for node in nodes]
     answers(server, project({"runs": {"totalCount": "4", "pageInfo": {"hasNextPage": True}, "edges": edges}}))
     page = fetch(server)
     assert (page.total, page.more) == (None, True)
-    assert [row.run and row.run.id for row in page.rows.values()] == ["r0", None, None, None]
+    assert [row.run and row.run.id for row in page.rows.values()] == ["r0", None, None, None, None]
     assert page.times == [1_794_614_400.5, 1_794_614_401.0]
     flaws = [row.flaws for row in page.rows.values()]
-    assert flaws == [(), ("unknown_state",), ("bad_timestamp",), ("malformed_run",)]
+    assert flaws == [(), ("unknown_state",), ("bad_timestamp",), ("malformed_run",), ("malformed_run",)]

@@ -20,6 +20,13 @@ PLAIN: dict[str, str | None] = {"Content-Encoding": None}
 EARLY, LATE = "2024-01-01T00:00:00Z", "2025-01-01T00:00:00Z"
 
 
+def projects(*names: str, cursor: str | None, more: bool = True) -> Fault:
+    """Return an answer with these projects, in place of the true one."""
+    edges = [{"node": {"name": name}} for name in names]
+    models = {"edges": edges, "pageInfo": {"hasNextPage": more, "endCursor": cursor}}
+    return Fault(body=json.dumps({"data": {"viewer": {"id": "x"}, "models": models}}), headers=PLAIN)
+
+
 class TestEntities:
     def test_a_star_stands_for_every_project_and_each_is_read_once(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(1))
@@ -73,6 +80,16 @@ class TestEntities:
         assert (left.counts, left.report.lost) == ({"acme/ants": 1, "acme/bees": 0}, [])
         assert left.report.requests == 3 + 2 + 2
 
+    def test_a_count_that_makes_the_query_too_complex_is_left_out(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(1))
+        server.faults.add(Fault(status=400, body='{"errors": [{"message": "too complex"}]}', headers=PLAIN))
+        left = read(server, **ALL)
+        assert (left.counts, left.report.lost, left.missing) == (
+            {"acme/ants": 1},
+            [],
+            frozenset({Extra.RUN_COUNT}),
+        )
+
     def test_all_pages_of_projects_are_listed_with_the_pause_between_them(self, server: Wandb) -> None:
         for index in range(2 * PROJECTS_PER_PAGE + 1):
             server.add("acme", f"p{index}")
@@ -104,13 +121,31 @@ class TestEntities:
         assert isinstance(failed.error, SourceError)
         assert "cannot list the projects of acme" in str(failed.error)
 
-    def test_a_listing_that_does_not_advance_is_an_error(self, server: Wandb) -> None:
-        body = (
-            '{"data": {"viewer": {"id": "x"}, "models": {"edges": [{"node": {"name": "ants"}}], '
-            '"pageInfo": {"hasNextPage": true, "endCursor": "x"}}}}'
-        )
-        server.faults.add(Fault(body=body, headers=PLAIN), times=None)
-        assert "does not end" in str(read(server, **ALL).error)
+    @pytest.mark.parametrize(("status", "requests"), [(503, 40), (429, 40), (500, 12)])
+    def test_an_outage_is_waited_out_until_the_deadline(
+        self, server: Wandb, status: int, requests: int
+    ) -> None:
+        server.add("acme", "ants", rows(1))
+        server.faults.add(Fault(status=status), times=40)
+        left = read(server, deadline=3000, **ALL)
+        assert (left.counts == {"acme/ants": 1}) == (status != 500)
+        assert [query.status for query in server.requests].count(status) == requests
+
+    @pytest.mark.parametrize("cursor", ["x", None, ""])
+    def test_a_listing_that_does_not_advance_is_an_error(self, server: Wandb, cursor: str | None) -> None:
+        server.faults.add(projects("ants", cursor=cursor), times=None)
+        text = "does not end" if cursor else "no cursor"
+        assert text in str(read(server, **ALL).error)
+
+    def test_a_page_without_projects_may_have_others_behind_it(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(1))
+        server.add("acme", "bees", rows(2))
+        for _ in range(2):  # every listing
+            server.faults.add(projects("bees", cursor="a"))
+            server.faults.add(projects(cursor="b"))
+            server.faults.add(projects("ants", cursor=None, more=False))
+        left = read(server, **ALL)
+        assert (left.counts, left.error) == ({"acme/bees": 2, "acme/ants": 1}, None)
 
     def test_a_server_without_such_a_listing_is_an_error(self, server: Wandb) -> None:
         server.remove("Query.models")
