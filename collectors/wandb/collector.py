@@ -34,6 +34,8 @@ from common.metric import Metric, Series
 from common.outcome import Report
 from common.times import iso
 
+MOST_NAMED = 20  # projects, in the error of a run that could read none
+
 log = logging.getLogger(__name__)
 
 
@@ -104,7 +106,7 @@ def _read(context: Context[WandbSettings]) -> list[Ledger]:
 def read_listings(reader: Reader, projects: Projects, filters: Filter) -> list[Listing]:
     """Return the listing of each project that could be read; count what was dropped, lose what failed.
 
-    Where nothing could be read, the first error is raised: one of configuration only if all are.
+    Where nothing could be read, one error names every project: one of configuration only if all are.
     """
     report = reader.context.report
     listings = reader.read(projects.selected, filters, empty=projects.empty)
@@ -112,7 +114,14 @@ def read_listings(reader: Reader, projects: Projects, filters: Filter) -> list[L
     failed = _failed(projects, listings)
     errors = [error for error in failed.values() if not isinstance(error, CollidingProjectError)]
     if errors and not complete:
-        raise min(errors, key=lambda error: isinstance(error, ConfigurationError))
+        first = min(errors, key=lambda error: isinstance(error, ConfigurationError))
+        # Any other exception is a defect, whose traceback is worth more than the names.
+        if len(failed) == 1 or not isinstance(first, FleetgaugeError):
+            raise first
+        named = [f"{project}: {error}" for project, error in failed.items()]
+        if len(named) > MOST_NAMED:
+            named[MOST_NAMED:] = [f"and {len(named) - MOST_NAMED:,} more"]
+        raise type(first)("; ".join(named))
     for project, error in failed.items():
         reason = "tag_collision" if isinstance(error, CollidingProjectError) else "unreadable"
         report.lose(str(project), error, reason)
@@ -190,6 +199,7 @@ def check(context: Context[WandbSettings]) -> Iterator[str | FleetgaugeError]:
     for listing in complete:
         if listing.project not in projects.found:
             yield f"the key can read {listing.project}, which has {len(listing.runs):,} runs to look at"
+        _count_dropped(listing, context.report)
     yield from _unmatched_prices(complete, settings)
     if settings.utilization:
         _read_active(reader, {listing.project: listing.runs for listing in complete})

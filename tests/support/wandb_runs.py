@@ -130,11 +130,11 @@ def read(
     return ran
 
 
-def check(server: Wandb, **variables: Any) -> Ran:
+def check(server: Wandb, deadline: float = 60, **variables: Any) -> Ran:
     ran = Ran()
     wrong: list[FleetgaugeError] = []
     try:
-        for found in collector.check(context(server, ran, 60, **variables)):
+        for found in collector.check(context(server, ran, deadline, **variables)):
             if isinstance(found, str):
                 ran.findings.append(found)
             else:

@@ -175,6 +175,16 @@ class TestCheck:
         named = [name for name in ("acme/aunts", "acme/ants", "acme/beets") if name in str(ran.error)]
         assert named == ["acme/aunts", "acme/beets"]
 
+    def test_it_counts_the_runs_and_names_the_seconds_that_a_run_would_lose(self, server: Wandb) -> None:
+        crowd = [row(f"c{index}", started=-2, hidden=index % 3 == 0) for index in range(9)]
+        listed = server.add("acme", "ants", [row("odd", "exploded"), *crowd, *rows(20)])
+        listed[-1].unservable = True
+        size: dict[str, Any] = {"FLEETGAUGE_WANDB_PAGE_SIZE": "4"}
+        checked, ran = check(server, deadline=500, **size), collect(server, deadline=500, **size)
+        assert checked.dropped == ran.dropped == {"unknown_state": 1, "unserved_run": 1}
+        assert checked.report.lost == ran.report.lost
+        assert "acme/ants, runs created at" in str(checked.report.lost)
+
 
 def test_a_dry_run_over_the_demo_prints_exactly_the_declared_metrics(server: Wandb) -> None:
     server.add("acme", "ants", plausible_day(time.time()))
