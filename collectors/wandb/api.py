@@ -26,7 +26,15 @@ from collectors.wandb.settings import WandbSettings
 from collectors.wandb.slices import Failure
 from common.errors import ConfigurationError, SourceError
 from common.logs import redact, remember_secret
-from common.net.http import MAX_RESPONSE_BYTES, Http, RejectedError, Reply, TimedOutError, TooLargeError
+from common.net.http import (
+    MAX_RESPONSE_BYTES,
+    Http,
+    NotConnectedError,
+    RejectedError,
+    Reply,
+    TimedOutError,
+    TooLargeError,
+)
 from common.net.retry import Deadline, TransientError
 
 # By status; None is no response at all.
@@ -52,11 +60,20 @@ class FailedRequestError(TransientError):
     """A request that may succeed at another attempt.
 
     `failure` is what it means for the rows requested; `wait` is the delay that the server requests, or None.
+    `connected` is whether the server received it.
     """
 
-    def __init__(self, message: str, failure: Failure = Failure.QUICK, wait: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        failure: Failure = Failure.QUICK,
+        wait: float | None = None,
+        *,
+        connected: bool = True,
+    ) -> None:
         super().__init__(message, wait)
         self.failure = failure
+        self.connected = connected
 
 
 class _UnknownFieldsError(Exception):  # resolved by requesting less
@@ -162,7 +179,8 @@ class Api:
             raise FailedRequestError(str(error), Failure.HEAVY) from None
         except TransientError as error:
             failure = _FAILURES.get(error.status, Failure.QUICK)
-            raise FailedRequestError(str(error), failure, error.wait) from None
+            connected = not isinstance(error, NotConnectedError)
+            raise FailedRequestError(str(error), failure, error.wait, connected=connected) from None
         except RejectedError as error:
             raise _rejection(error) from None
         return self._read(reply)

@@ -29,6 +29,7 @@ from common.net.http import MAX_RESPONSE_BYTES
 from common.net.retry import backoff, requested_wait, requests_left
 
 HEAVY_AFTER = 10.0  # seconds: what fails later failed because of its size
+ONE_AT_A_TIME_AFTER = 4  # failures in a row of a project, each of which counts towards losing it
 RATE_LIMIT_DELAY = 5.0  # seconds, where the server does not say how long
 SYSTEM_METRICS_PAGE = 200  # runs of a page with their system metrics, of 10 kB each
 RECOVERY = 1 / 8  # of a connection, by which an answer raises the limit again after a rate limit
@@ -154,17 +155,20 @@ class Reader:
     def _next(self, now: float) -> tuple[Listing, SliceRequest] | None:
         """Return the next request, of each project in turn; where there is none, one that cuts a slice.
 
-        So the first page of every project comes before any second, and shows early what it costs.
+        So the first page of every project comes before any second, and shows early what it costs. A project
+        whose requests keep failing has one under way at a time: several would use up its attempts at once.
         """
+        under_way = (listing for listing, _, _ in self._under_way.values())
+        failing = {each for each in under_way if each.slices.failures >= ONE_AT_A_TIME_AFTER}
         for _ in range(len(self._open)):
             listing = self._open[0]
             self._open.rotate(-1)
-            if listing.due <= now and (request := listing.slices.next()):
+            if listing not in failing and listing.due <= now and (request := listing.slices.next()):
                 return listing, request
         # Slices that wait for a retry occupy a connection, too.
         if sum(listing.slices.outstanding for listing in self._open) < int(self._allowed):
             for listing in self._open:
-                if request := listing.slices.cut():
+                if listing not in failing and (request := listing.slices.cut()):
                     return listing, request
         return None
 
@@ -240,7 +244,8 @@ class Reader:
         now, failure = self.context.deadline.elapsed(), error.failure
         listing.trouble = error
         # A server that gives up after long work fails like any other; the time shows that it was too much.
-        if failure in (Failure.QUICK, Failure.UNAVAILABLE) and took >= HEAVY_AFTER:
+        # Connecting takes long where there is no server.
+        if failure in (Failure.QUICK, Failure.UNAVAILABLE) and took >= HEAVY_AFTER and error.connected:
             failure = Failure.HEAVY
         delay = error.wait
         # Of the server and not of a project: all requests wait, and fewer are sent.

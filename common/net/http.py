@@ -49,6 +49,10 @@ class RequestCounter(Protocol):
     requests: int
 
 
+class NotConnectedError(TransientError):
+    """There was no connection to the server, which received nothing of the request."""
+
+
 class TimedOutError(TransientError):
     """A server that accepted the connection and did not respond in time."""
 
@@ -197,11 +201,17 @@ def _connection_error(error: HTTPError, url: str, setting: str) -> FleetgaugeErr
     """Return the error for a request without a response: `cannot reach HOST (REASON); check SETTING`.
 
     ConfigurationError where the name does not exist, the certificate is for another host or the proxy
-    refuses; SourceError for a certificate that is not trusted; TimedOutError where the server did not respond
-    in time; TransientError for everything else. `setting` becomes HTTPS_PROXY where the proxy is what cannot
-    be reached.
+    refuses; SourceError for a certificate that is not trusted; NotConnectedError where the server did not
+    accept the connection, TimedOutError where it did not respond in time; TransientError for everything else.
+    `setting` becomes HTTPS_PROXY where the proxy is what cannot be reached.
     """
-    from urllib3.exceptions import NameResolutionError, ProxyError, ReadTimeoutError, SSLError
+    from urllib3.exceptions import (
+        ConnectTimeoutError,
+        NameResolutionError,
+        ProxyError,
+        ReadTimeoutError,
+        SSLError,
+    )
 
     host = urlsplit(url).netloc
     cause: Exception = error
@@ -212,6 +222,8 @@ def _connection_error(error: HTTPError, url: str, setting: str) -> FleetgaugeErr
         refused = re.match(r"Tunnel connection failed: (4\d\d)\b", str(cause))
         if refused and int(refused[1]) not in RETRIED_STATUSES:
             kind = ConfigurationError
+    elif isinstance(error, ConnectTimeoutError):  # the base class of all failures to connect
+        kind = NotConnectedError
     reason = _reason(cause)
     if isinstance(cause, NameResolutionError):
         resolution = cause.__cause__

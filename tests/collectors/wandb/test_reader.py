@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from urllib3.util import connection
 
 from collectors.wandb import reader as reader_module
 from collectors.wandb.api import Extra
@@ -81,6 +82,22 @@ class TestRequests:
         server.too_many = (200, 500, "context deadline exceeded")
         assert read(server, ran=left, deadline=500).counts == {"acme/ants": 300}
         assert sizes(server)[:3] == [500, 250, 125]
+
+    def test_a_connection_that_times_out_says_nothing_of_the_rows(
+        self, server: Wandb, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        server.add("acme", "ants", rows(300))
+        left, connect = Ran(), connection.create_connection
+
+        def unanswered(*where: Any, **options: Any) -> object:
+            if sum(left.waits) > 60:
+                return connect(*where, **options)
+            left.waits.append(20)  # two addresses, each for ten seconds
+            raise TimeoutError("timed out")
+
+        monkeypatch.setattr(connection, "create_connection", unanswered)
+        assert read(server, ran=left, deadline=500).counts == {"acme/ants": 300}
+        assert sizes(server) == [500]
 
     @pytest.mark.parametrize("position", [0, 301, 599])
     def test_a_run_that_cannot_be_served_is_stepped_over_named_and_remembered(
@@ -328,6 +345,22 @@ class TestFailures:
         assert isinstance(left.error, SourceError)
         assert text in str(left.error)
         assert left.report.requests <= 24 + 3  # those under way when it gave up
+
+    def test_a_project_that_keeps_failing_has_one_request_at_a_time(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(400))
+        server.latency = lambda _: 0.02
+        at_once: list[int] = []
+
+        def fail(_: Query) -> None:
+            if len(server.requests) >= 4:
+                server.refused["acme", "ants"] = (500, "internal server error")
+            at_once.append(server.at_once)
+
+        server.drift = fail
+        left = read(server, deadline=2000, FLEETGAUGE_WANDB_PAGE_SIZE="10")
+        assert "24 failures in a row" in str(left.error)
+        assert max(at_once[:8]) > 1
+        assert max(at_once[12:]) == 1
 
     def test_overload_at_the_smallest_size_is_waited_out_and_no_run_is_dropped(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(50))
