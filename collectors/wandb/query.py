@@ -242,9 +242,12 @@ def select_projects(api: Api, context: Context[WandbSettings], filters: Filter) 
         context.progress("listing projects", 0, None)
         try:
             # Twice: a listing is read in pages, and may miss a project that exists.
-            listed = _list(project.entity, filters, api, context)
-            listed |= _list(project.entity, filters, api, context)
-            if not listed:
+            listed, unreadable = _list(project.entity, filters, api, context)
+            again, errors = _list(project.entity, filters, api, context)
+            listed |= again
+            if unreadable := errors or unreadable:
+                lost[project] = SourceError(f"W&B could not list all of its projects: {unreadable}")
+            elif not listed:
                 raise RefusedProjectError(f"{project} matches no project; check WANDB_PROJECTS")
         except FleetgaugeError as error:
             lost[project] = error
@@ -261,8 +264,11 @@ def select_projects(api: Api, context: Context[WandbSettings], filters: Filter) 
 
 def _list(
     entity: str, filters: Filter, api: Api, context: Context[WandbSettings]
-) -> dict[Project, ProjectInfo]:
-    """Return the projects of an entity. Raises FleetgaugeError where it cannot be listed."""
+) -> tuple[dict[Project, ProjectInfo], str]:
+    """Return the projects of an entity, and the errors beside others that cannot be read.
+
+    Raises FleetgaugeError where it cannot be listed.
+    """
     deadline, pause = context.deadline, context.settings.pause
     variables: dict[str, Json] = {"entity": entity, "first": PROJECTS_PER_PAGE, "after": None}
     # A count per project saves a request for every project without runs to read.
@@ -270,9 +276,12 @@ def _list(
     listed: dict[Project, ProjectInfo] = {}
     cursors = set[str]()
     failures = outages = 0  # in a row
+    unreadable = ""
     while True:
         try:
-            page, cursor = _read_projects(entity, api.post(query, deadline))
+            response = api.post(query, deadline)
+            is_counted = Extra.RUN_COUNT not in api.missing
+            page, cursor, errors = _read_projects(entity, response, is_counted=is_counted)
         except FailedRequestError as error:
             # A server that serves nobody says nothing about the query, and is waited for.
             if error.failure in (Failure.UNAVAILABLE, Failure.RATE_LIMITED):
@@ -300,8 +309,9 @@ def _list(
         if pause:
             deadline.sleep(deadline.timeout(pause))
         listed |= page
+        unreadable = errors or unreadable
         if cursor is None:
-            return listed
+            return listed, unreadable
         # A server that repeats a page would be read forever. An empty page may have others behind it.
         if cursor in cursors:
             raise SourceError(f"the listing of the projects of {entity} does not end")
@@ -309,15 +319,21 @@ def _list(
         variables["after"] = cursor
 
 
-def _read_projects(entity: str, response: Response) -> tuple[dict[Project, ProjectInfo], str | None]:
-    """Return a page of projects, and the cursor behind which there are more; None where there are none."""
+def _read_projects(
+    entity: str, response: Response, *, is_counted: bool
+) -> tuple[dict[Project, ProjectInfo], str | None, str]:
+    """Return a page of projects, the cursor behind which there are more, and the errors beside others.
+
+    The cursor is None where there are no more. Raises FailedRequestError for a project that cannot be read
+    where runs were counted: that may be why. Otherwise it is left out.
+    """
     models: Json = response.data.get("models")
     errors = response.errors
     if models is None and not errors:
         raise _unknown(f"entity {entity}")
     with _known_shape(f"the projects of {entity}"):
         nodes = [None] if models is None else [edge["node"] for edge in models["edges"]]
-        if errors and None in nodes:  # a project whose runs cannot be counted
+        if errors and None in nodes and (is_counted or models is None):
             raise FailedRequestError(f"W&B could not list projects: {errors}")
         page = {
             Project(entity, str(node["name"])): ProjectInfo(
@@ -326,13 +342,14 @@ def _read_projects(entity: str, response: Response) -> tuple[dict[Project, Proje
             for node in nodes
             if node
         }
+        beside = errors if None in nodes else ""
         information = models["pageInfo"]
         cursor = information["endCursor"]
         if not information["hasNextPage"]:
-            return page, None
+            return page, None, beside
         if not cursor:
             raise SourceError(f"W&B has more projects of {entity}, and no cursor to list them")
-        return page, cursor
+        return page, cursor, beside
 
 
 def _collisions(

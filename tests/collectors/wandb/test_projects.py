@@ -20,11 +20,12 @@ PLAIN: dict[str, str | None] = {"Content-Encoding": None}
 EARLY, LATE = "2024-01-01T00:00:00Z", "2025-01-01T00:00:00Z"
 
 
-def projects(*names: str, cursor: str | None, more: bool = True) -> Fault:
-    """Return an answer with these projects, in place of the true one."""
-    edges = [{"node": {"name": name}} for name in names]
+def projects(*names: str | None, cursor: str | None, more: bool = True, **errors: object) -> Fault:
+    """Return an answer with these projects, in place of the true one; None is one that cannot be read."""
+    edges = [{"node": name and {"name": name}} for name in names]
     models = {"edges": edges, "pageInfo": {"hasNextPage": more, "endCursor": cursor}}
-    return Fault(body=json.dumps({"data": {"viewer": {"id": "x"}, "models": models}}), headers=PLAIN)
+    body = {"data": {"viewer": {"id": "x"}, "models": models}, **errors}
+    return Fault(body=json.dumps(body), headers=PLAIN)
 
 
 class TestEntities:
@@ -72,13 +73,17 @@ class TestEntities:
     def test_a_server_that_cannot_count_runs_is_listed_without(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(1))
         server.add("acme", "bees")
-        counted = (
-            '{"data": {"viewer": {}, "models": {"edges": [{"node": null}], "pageInfo": {}}}, "errors": ["x"]}'
-        )
-        server.faults.add(Fault(body=counted, headers=PLAIN), times=3)
+        server.faults.add(projects(None, cursor=None, more=False, errors=["x"]), times=3)
         left = read(server, deadline=300, **ALL)
         assert (left.counts, left.report.lost) == ({"acme/ants": 1, "acme/bees": 0}, [])
         assert left.report.requests == 3 + 2 + 2
+
+    def test_a_project_that_cannot_be_read_is_lost_and_no_other(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(1))
+        server.faults.add(projects("ants", None, cursor=None, more=False, errors=["denied"]), times=3 + 2)
+        left = read(server, deadline=300, **ALL)
+        assert (left.error, left.counts) == (None, {"acme/ants": 1})
+        assert left.report.lost == ["acme/*: W&B could not list all of its projects: denied"]
 
     def test_a_count_that_makes_the_query_too_complex_is_left_out(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(1))
