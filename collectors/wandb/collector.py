@@ -72,7 +72,8 @@ def explain(
 
     `tags` select the series. Raises FleetgaugeError where nothing can be read.
     """
-    rows = [row for ledger in _read(context) for row in explain_project(metric, tags, ledger)]
+    deadline = context.deadline
+    rows = [row for ledger in _read(context) for row in explain_project(metric, tags, ledger, deadline)]
     return [row._asdict() for row in sorted(rows, key=lambda row: -row.adds)]
 
 

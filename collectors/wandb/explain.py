@@ -17,6 +17,7 @@ from collectors.wandb.ledger import Ledger
 from collectors.wandb.runs import HOUR_US, Run
 from common.metric import Combine, Metric, Series
 from common.names import normalise_tag
+from common.net.retry import Deadline
 
 _OF_LATEST_RUN = frozenset({*m.THROUGHPUT.values(), m.PUSH_SPS_AGE, m.PUSH_CONFIG_STEPS})
 
@@ -34,12 +35,12 @@ class Row(NamedTuple):
     url: str
 
 
-def explain_project(metric: Metric, tags: Mapping[str, str], ledger: Ledger) -> list[Row]:
+def explain_project(metric: Metric, tags: Mapping[str, str], ledger: Ledger, deadline: Deadline) -> list[Row]:
     """Return the runs behind a metric of a project at the last tick of its ledger; the largest part first.
 
     Only series with these tags count. The parts of a sum add up to the value that is sent; a maximum lists
     the runs that have it, a throughput the run it is of, and any other value all runs it is computed from. No
-    run can be listed for `wandb.runs.unseen`.
+    run can be listed for `wandb.runs.unseen`. Raises DeadlineExceededError once the deadline has passed.
     """
     # Compared as Datadog stores them: a person copies a tag from a dashboard.
     project_tags = {f"entity:{ledger.project.entity}", f"project:{ledger.project.name}"}
@@ -47,6 +48,7 @@ def explain_project(metric: Metric, tags: Mapping[str, str], ledger: Ledger) -> 
     sent = {series.tags: series.values[-1] for series in _series(metric, ledger)}
     parts: list[tuple[Run, tuple[str, ...], float]] = []
     for run in ledger.runs:
+        deadline.timeout(0, f"the runs behind {metric.name}")
         # One tick of one run is cheap, and needs no second implementation of the metrics.
         for series in _series(metric, replace(ledger, runs=[run], unseen=None)):
             found, value = series.tags, series.values[-1]
@@ -77,7 +79,7 @@ def explain_project(metric: Metric, tags: Mapping[str, str], ledger: Ledger) -> 
             gpus=run.gpus,
             hours=(max(0, run.seen - run.worked_from) if run.duration is None else run.duration) / HOUR_US,
             adds=value,
-            url="/".join([site, *map(quote, ledger.project), "runs", quote(run.name)]),
+            url="/".join([site, *(quote(part, safe="") for part in (*ledger.project, "runs", run.name))]),
         )
         for run, _, value in parts
     ]

@@ -17,7 +17,9 @@ from collectors.wandb.ledger import Ledger
 from collectors.wandb.metrics import METRICS
 from collectors.wandb.runs import Run, RunReader, State
 from collectors.wandb.utilization import Stored, active_runs, observe
+from common.errors import DeadlineExceededError
 from common.metric import Combine, Metric
+from common.net.retry import Deadline
 from support.servers.fleet import client_config, system_row, text
 from support.wandb_ledger import ANTS, ledger_points
 from support.wandb_ledger import settings as make_settings
@@ -79,7 +81,7 @@ def test_rows_agree_with_the_value_that_is_sent_for_every_metric(seed: int) -> N
     ledger = fleet(seed, max_groups=("200", "2")[seed % 2])
     explained = set()
     for metric, tags, value in sent_values(ledger):
-        rows = explain_project(metric, tags, ledger)
+        rows = explain_project(metric, tags, ledger, Deadline(60))
         explained.add(metric)
         parts = [row.adds for row in rows]
         if metric.combines is Combine.SUM:
@@ -121,17 +123,19 @@ def example(run_id: str, user: str, gpus: int, gpu: str | None, state: str, *hou
 def test_row_names_the_run_and_its_owner_and_links_to_it() -> None:
     others = fleet(1)
     reader = RunReader("github.sky.*", None, 1, others.settings.owners)
-    mine = reader.read(example("my run", "Eve", 8, "NVIDIA H100", "crashed", -3, -1), [])
+    mine = reader.read(example("my run/2", "Eve", 8, "NVIDIA H100", "crashed", -3, -1), [])
     assert mine is not None
     ledger = replace(others, runs=[*others.runs, mine])
-    url = "https://wandb.ai/acme/ants/runs/my%20run"
+    url = "https://wandb.ai/acme/ants/runs/my%20run%2F2"
     adding = {metrics.USAGE_HOURS: 16, metrics.USAGE_COST_FAILED: 40, metrics.USAGE_FAILED: 1}
     for metric, adds in adding.items():
         for user in ("Eve", "eve"):
-            rows = explain_project(metric, {"user": user}, ledger)
-            assert rows == [Row("my run", "crashed", "eve", "h100", 8, 2.0, adds, url)]
-    assert explain_project(metrics.USAGE_HOURS, {"user": "zoe"}, ledger) == []
-    assert explain_project(metrics.UNSEEN, {}, ledger) == []
+            rows = explain_project(metric, {"user": user}, ledger, Deadline(60))
+            assert rows == [Row("my run/2", "crashed", "eve", "h100", 8, 2.0, adds, url)]
+    assert explain_project(metrics.USAGE_HOURS, {"user": "zoe"}, ledger, Deadline(60)) == []
+    assert explain_project(metrics.UNSEEN, {}, ledger, Deadline(60)) == []
+    with pytest.raises(DeadlineExceededError, match="the runs behind"):
+        explain_project(metrics.USAGE_HOURS, {}, ledger, Deadline(-1))
 
 
 @pytest.mark.parametrize("user", ["ann", "_other"])
@@ -140,7 +144,7 @@ def test_selected_group_has_its_own_runs_beyond_the_limit_too(user: str) -> None
     shown = {
         tags["user"]: value for metric, tags, value in sent_values(ledger) if metric is metrics.USAGE_HOURS
     }
-    rows = explain_project(metrics.USAGE_HOURS, {"user": user}, ledger)
+    rows = explain_project(metrics.USAGE_HOURS, {"user": user}, ledger, Deadline(60))
     assert math.fsum(row.adds for row in rows) == pytest.approx(shown.get(user, 0))
     assert {row.user for row in rows} == ({"bob", "cy", "di", "ann"} - {*shown} if user in shown else set())
 
