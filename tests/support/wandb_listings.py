@@ -205,7 +205,7 @@ def _crowd(listing: Listing, seconds: int, largest: int, *, tie: bool = False) -
 
 CLASSES = (
     *("still", "drift", "no totals", "hidden rows", "unservable rows", "swaps", "crowded seconds"),
-    *("swaps in crowded seconds", "unservable rows in crowded seconds"),
+    *("swaps in crowded seconds", "unservable in a crowd"),
     *("ties in unstable order", "ties larger than a page", "a change at every answer"),
     *("rounded down", "rounded to nearest", "rounded up"),
     *("quick failures", "heavy pages", "short pages", "unreadable times", "no order", "torn counts"),
@@ -240,7 +240,7 @@ def _make(listing: Listing, kind: str) -> None:
             runs.clear()
             _crowd(listing, 2, 4 * size)
             listing.kinds, listing.changes = ("swap",), chance.uniform(0.3, 1)
-        case "unservable rows in crowded seconds":
+        case "unservable in a crowd":
             runs.clear()
             listing.page_size = chance.randrange(3, 8)
             _crowd(listing, 2, 3 * listing.page_size)
