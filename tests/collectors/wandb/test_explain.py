@@ -153,9 +153,9 @@ def test_example_of_the_readme_has_these_values() -> None:
     options = make_settings(group_by="user,gpu_type", gpu_prices="h100=2.50")
     reader = RunReader("github.sky.*", None, 1, options.owners)
     rows = [
-        example("A", "ann", 8, "NVIDIA H100", "running", -2, 0),
-        example("B", "ann", 4, "NVIDIA H100", "crashed", -4, -3),
-        example("C", "bob", 2, "Tesla T4", "finished", -4, -1),
+        example("A", "ann", 8, "NVIDIA H100", "running", -2, 0) | {"sweepName": "s1"},
+        example("B", "ann", 4, "NVIDIA H100", "crashed", -4, -3) | {"displayName": "github.sky.main.b"},
+        example("C", "bob", 2, "Tesla T4", "finished", -4, -1) | {"displayName": "github.sky.main.c"},
         example("D", "bob", 0, None, "pending", -0.5),
     ]
     runs = [run for row in rows if (run := reader.read(row, []))]
@@ -170,13 +170,27 @@ def test_example_of_the_readme_has_these_values() -> None:
         "runs.completed_24h": 1,
         "runs.failed_24h": 1,
         "runs.crashed_24h": 1,
+        "runs.killed_24h": 0,
+        "runs.preempted_24h": 0,
+        "runs.stale": 0,
         "runs.total_recent": 3,
         "runs.started_24h": 4,
         "training.gpus_in_use": 8,
         "training.total_gpu_hours_24h": 26,
         "training.avg_duration_hours": 2,
         **{f"training.duration_hours.{name}": hours for name, hours in (("p50", 1), ("p95", 3), ("max", 3))},
+        "training.gpu_count_assumed_runs": 0,
+        "push_to_main.runs_completed_24h": 1,
+        "push_to_main.runs_failed_24h": 1,
+        "push_to_main.success_rate_pct": 50,
+        "push_to_main.avg_duration_hours": 2,
+        "sweep.runs_active": 1,
+        "sweep.active_sweeps": 1,
+        "sweep.runs_total_24h": 1,
+        "sweep.runs_completed_24h": 0,
+        "sweep.runs_failed_24h": 0,
     }
+    assert ("sweep.success_rate_pct", "project:ants") not in found
     assert {name: found[name, "project:ants"] for name in project} == project
     groups = {
         "runs_active": (1, 0),
