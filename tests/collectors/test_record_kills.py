@@ -86,7 +86,7 @@ def test_next_run_completes_what_a_killed_one_began(kind: str, payload: int, tmp
     [document] = [json.loads(path.read_text()) for path in state.rglob("*.json")]
     until, found = document["sent_until"], truth(made)
     true = found.gauges | found.sums
-    assert until == (until + SETTLE) // STEP * STEP - SETTLE
+    assert until >= now - SETTLE, "it begins where the killed run began, and ends by its own clock"
     assert {key: value for key, value in points.items() if true.get(key) != value} == {}
     missing = [key for key in found.gauges if until - 2 * STEP <= key[3] < until and key not in points]
     missing += [key for key in found.sums if until - STEP <= key[3] < until and key not in points]
