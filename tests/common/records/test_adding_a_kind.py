@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -77,6 +78,8 @@ def test_two_pushes_send_gauges_and_sums_once(project: Project, tmp_path: Path) 
         set_sent_until(tmp_path / "state", at)
         write(tmp_path / "records", "a", at, (9.5, 100), (8.5, 100), (7.5, "many"))
         write(tmp_path / "records", "b", at + 1, (5.5, 30), (4.5, 30))
+        for path in (tmp_path / "records").iterdir():
+            os.utime(path, (at + 100, at + 100))  # so that the first run has all that was dropped
         first, second = (project.run("steps", "--push", "--json", **environment) for _ in range(2))
         [tokens] = intake.series("steps.tokens").values()
         [loss] = intake.series("steps.loss").values()
