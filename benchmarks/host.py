@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Thread
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
@@ -122,6 +123,8 @@ def node_exporter() -> Iterator[NodeExporter]:
                 break
         else:
             raise RuntimeError("node_exporter ended at once")
+        # It logs what fails at each scrape, and would wait for a reader of a full pipe.
+        Thread(target=process.stderr.read, daemon=True).start()
         yield NodeExporter(process, port)
     finally:
         process.kill()
