@@ -180,8 +180,10 @@ def _run_here(
         outcome = run_one(name, replace(options, backfill=None, timeout=given.timeout or LIVE), present)
         if not outcome.error and load_collector(name).has_history:
             of_present, outcome = outcome, run_one(name, options, points)
-            if of_present.status is Status.PARTIAL and outcome.status is not Status.PARTIAL:
-                outcomes.append(of_present)  # with what only the present lacks
+            lacking = [unit for unit in of_present.report.lost if unit not in outcome.report.lost]
+            if lacking and not outcome.error:  # only the present lacks it
+                outcome.report.lost += lacking
+                outcome = replace(outcome, status=Status.PARTIAL)
             if name in points:
                 points[name].add_present(present[name])
         else:

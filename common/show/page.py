@@ -27,8 +27,8 @@ from fleetgauge.pages.hover import HINT
 from fleetgauge.pages.page import file_of, render_cards, render_document
 from fleetgauge.pages.style import MAX_SERIES, SERIES_DARK, SERIES_LIGHT, SERIES_RULES, page_style
 
-# More numbers than this at the top are no summary.
-MAX_CARDS = 12
+# Numbers at the top from one collector; more of them are no summary.
+MAX_CARDS = 8
 _RULES = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 _STYLE = page_style(SERIES_LIGHT, SERIES_DARK, SERIES_RULES + _RULES)
 
@@ -58,9 +58,12 @@ def write_page(
         badge = f'<span class="status {outcome.status}">{outcome.status}</span>'
         sections.append(f'<section><div class="head"><h2>{escape(name)}</h2>{badge}</div>')
         if found:
-            sections.append(f"<p>All series: {escape(' '.join(shared_labels(found)) or 'no tags')}</p>")
+            if shared := shared_labels(found):
+                sections.append(f"<p>All series: {escape(' '.join(shared))}</p>")
+            own_cards: list[tuple[str, str, str]] = []
             for board in dashboards.get(name, ()):
-                sections += _board(board, found, points[name].live_only, span, cards)
+                sections += _board(board, found, points[name].live_only, span, own_cards)
+            cards += own_cards[:MAX_CARDS]
         else:
             why = "it failed" if outcome.error else "it found no point in this span"
             sections.append(f"<p>There is nothing to draw: {why}.</p>")
@@ -70,7 +73,7 @@ def write_page(
         notes += [f"{name} dropped {n:,} {reason}" for reason, n in sorted(outcome.report.dropped.items())]
     listed = "".join(f"<p>{escape(note)}</p>" for note in notes)
     body = (
-        f"<h1>{escape(title)}</h1>{render_cards(cards[:MAX_CARDS])}"
+        f"<h1>{escape(title)}</h1>{render_cards(cards)}"
         f"<p>Nothing was sent: this was a dry run. {describe(span)}: {plural(total, 'series')}. A line is "
         f"the mean of each interval; where it is broken, nothing is known. Times are UTC. {HINT}</p>"
         + (f'<div class="note">{listed}</div>' if listed else "")

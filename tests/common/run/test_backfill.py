@@ -87,6 +87,20 @@ class TestLooking:
         assert "Dry run of wandb, host, " in page
         assert "Active runs" in page
 
+    def test_a_page_names_once_what_only_the_present_lacks(self, project: Project) -> None:
+        body = """
+            if context.window.is_live:
+                context.report.lose("page 7", "torn")
+            yield VALUE(1, context.window.until - 60)
+        """
+        project.add("reader", body, options=", has_history=True")
+        ran = project.run("reader", "--html", "p.html")
+        assert ran.returncode == 1
+        statuses = [line.split()[1] for line in ran.stdout.splitlines() if line.startswith("reader: ")]
+        assert statuses == ["partial"]
+        page = (project.directory / "p.html").read_text()
+        assert page.count('class="status partial"') == page.count("reader lost page 7: torn") == 1
+
     def test_a_file_that_cannot_be_written_is_said_before_anything_is_read(
         self, fleet: Project, wandb: Wandb, tmp_path: Path
     ) -> None:
