@@ -1,22 +1,24 @@
-"""The intake every delivery test trusts, tested with the real client and with urllib3."""
+"""The intake every delivery test trusts: the official client is understood, and what is wrong is refused."""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 import urllib3
 from datadog_api_client import ApiClient, Configuration
-from datadog_api_client.exceptions import ApiException
 from datadog_api_client.v1.api.authentication_api import AuthenticationApi
 from datadog_api_client.v2.api.metrics_api import MetricsApi
+from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from common.records.compression import zstd
-from support.servers.datadog import Intake, PointKey, Write
+from support.servers.datadog import Intake, PointKey
+from support.servers.faults import Fault
 from support.servers.series import POINT_LIMIT, RAW_LIMIT, WIRE_LIMIT
 
 NOW = 1_800_000_000
@@ -26,6 +28,19 @@ zip_bytes = partial(gzip.compress, mtime=0)
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {"gzip": zip_bytes, "zstd1": zstd.compress}
 SERIES = "/api/v2/series"
 OTHERS = [{"timestamp": NOW, "value": 1}] * POINT_LIMIT
+
+
+@pytest.fixture
+def intake() -> Iterator[Intake]:
+    """An intake at a fixed second."""
+    with Intake(KEY, clock=lambda: NOW) as running:
+        yield running
+
+
+@pytest.fixture
+def pool() -> Iterator[urllib3.PoolManager]:
+    with urllib3.PoolManager(retries=False, timeout=5) as manager:
+        yield manager
 
 
 def one(value: float = 1, at: int = NOW, metric: str = "host.load", **fields: Any) -> dict[str, Any]:
@@ -43,56 +58,23 @@ def send(
     return pool.request("POST", intake.url + SERIES, body=body, headers=headers)
 
 
-def official(intake: Intake, **keys: str) -> MetricsApi:
-    """Return the official client, with both keys unless others are given."""
-    configuration = Configuration(
-        host=intake.url,
-        api_key={"apiKeyAuth": KEY, "appKeyAuth": intake.app_key, **keys},
-        check_input_type=False,
-    )
+@pytest.mark.filterwarnings("ignore:Using unstable operation")
+def test_the_official_client_is_understood(intake: Intake) -> None:
+    keys = {"apiKeyAuth": KEY, "appKeyAuth": intake.app_key}
+    configuration = Configuration(host=intake.url, api_key=keys, check_input_type=False)
     for verb in ("create", "get"):
         configuration.unstable_operations[f"{verb}_historical_metrics_configuration"] = True
-    return MetricsApi(ApiClient(configuration))
-
-
-def test_the_official_client_is_understood(intake: Intake) -> None:
+    api = MetricsApi(ApiClient(configuration))
     tagged = one(0.5, tags=["env:dev"], resources=[{"type": "host", "name": "node-1"}])
     payload: Any = {"series": [tagged]}  # plain dictionaries, which its annotations do not admit
     encoding: Any = "gzip"
-    api = official(intake)
     assert api.submit_metrics(payload, content_encoding=encoding).errors == []
     assert AuthenticationApi(api.api_client).validate().valid is True
     assert intake.points == {PointKey("host.load", ("env:dev",), "node-1", NOW): 0.5}
     assert (intake.payloads, intake.types) == ([payload], {"host.load": "gauge"})
-
-
-@pytest.mark.filterwarnings("ignore:Using unstable operation")
-def test_old_points_are_stored_once_historical_ingestion_is_on(
-    intake: Intake, pool: urllib3.PoolManager
-) -> None:
-    def call(verb: str, argument: object, **keys: str) -> object:
-        operation = getattr(official(intake, **keys), f"{verb}_historical_metrics_configuration")
-        try:
-            return operation(argument).data.id
-        except ApiException as error:
-            return error.status
-
     load: Any = {"data": {"id": "host.load", "type": "historical_metrics_configurations"}}
-    push(pool, intake, one(at=NOW - 3601))
-    assert (call("create", load), intake.points) == (404, {})  # a metric without a point does not exist
-    push(pool, intake, one())
-    assert call("get", "host.load") == 404
-    assert [call("create", load), call("create", load), call("get", "host.load")] == ["host.load"] * 3
-    push(pool, intake, one(at=NOW - 86_400), one(at=NOW - 86_400, metric="jobs.done"), one(at=NOW + 601))
-    assert {key.second for key in intake.points} == {NOW, NOW - 86_400}
-    assert [request.dropped for request in intake.requests if request.path == SERIES] == [1, 0, 2]
-    for keys in ({"appKeyAuth": "wrong"}, {"apiKeyAuth": "wrong"}):
-        assert [call("create", load, **keys), call("get", "host.load", **keys)] == [403, 403]
-    assert call("create", {"data": {"id": "host.load", "type": "metrics"}}) == 400
-    intake.tag_configured.add("jobs.done")
-    assert call("create", {"data": {**load["data"], "id": "jobs.done"}}) == 422
-    intake.permissions.clear()
-    assert [call("create", load), call("get", "host.load")] == [403, 403]
+    assert api.create_historical_metrics_configuration(load).data.id == "host.load"
+    assert api.get_historical_metrics_configuration("host.load").data.id == "host.load"
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", SERIES), ("GET", "/api/v1/validate")])
@@ -163,24 +145,34 @@ def test_what_is_not_a_series_is_named_and_nothing_is_stored(
     assert (intake.points, intake.payloads, intake.types) == ({}, [], {})
 
 
-def test_the_last_write_wins_for_counts_too(intake: Intake, pool: urllib3.PoolManager) -> None:
-    push(pool, intake, one(5, type=1))
-    push(pool, intake, one(7, type=1))
-    key = PointKey("host.load", (), None, NOW)
-    assert intake.points == {key: 7}
-    assert intake.write_log == [Write(key, 5, None), Write(key, 7, 5)]
-
-
 def test_points_outside_the_window_vanish_without_a_word(intake: Intake, pool: urllib3.PoolManager) -> None:
     for at, dropped in ((NOW - 3600, 0), (NOW - 3601, 1), (NOW + 600, 1), (NOW + 601, 2)):
         answer = push(pool, intake, one(at=at))
         assert (answer.status, answer.json(), intake.dropped) == (202, {"errors": []}, dropped)
-    assert answer.headers["Date"] == "Fri, 15 Jan 2027 08:00:00 GMT"
-    intake.clock = lambda: NOW + 7200
-    assert push(pool, intake, one()).headers["Date"] == "Fri, 15 Jan 2027 10:00:00 GMT"
-    assert (intake.dropped, len(intake.points)) == (3, 2)
 
 
 def test_tags_are_stored_as_datadog_spells_them(intake: Intake, pool: urllib3.PoolManager) -> None:
     push(pool, intake, one(tags=["Run:A b", "env:dev", "42"]))
     assert ([key.tags for key in intake.points], len(intake.notes)) == ([("env:dev", "run:a_b")], 2)
+
+
+@pytest.mark.parametrize("applied", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [({"status": 500}, None), ({"reset": "after"}, ProtocolError), ({"hang": True}, ReadTimeoutError)],
+)
+def test_failed_request_may_have_taken_effect(
+    intake: Intake, fault: dict[str, Any], error: type[Exception] | None, applied: bool
+) -> None:
+    intake.faults.add(Fault(**fault, applied=applied))
+    reached = threading.Event()
+    intake.on("applied" if applied else "read", lambda request: reached.set())
+    with urllib3.PoolManager(retries=False, timeout=0.1 if "hang" in fault else 5) as pool:
+        if error is None:
+            assert push(pool, intake, one(3)).status == 500
+        else:
+            with pytest.raises(error):
+                push(pool, intake, one(3))
+    assert reached.wait(5)
+    assert intake.value("host.load") == (3 if applied else None)
+    assert intake.requests[0].status == fault.get("status")

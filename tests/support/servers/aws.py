@@ -132,11 +132,11 @@ class Aws(LoopbackServer[Request]):
         )
 
 
-def secrets_fault(code: str, message: str = "refused by the test") -> Fault:
+def secrets_fault(code: str) -> Fault:
     """Make Secrets Manager's error of that code: AccessDeniedException, ThrottlingException, …"""
     status = HTTPStatus.INTERNAL_SERVER_ERROR if code == "InternalServiceError" else HTTPStatus.BAD_REQUEST
     return Fault(
         status=status,
         headers={"Content-Type": "application/x-amz-json-1.1", "x-amzn-ErrorType": code},
-        body=json.dumps({"__type": code, "message": message}),
+        body=json.dumps({"__type": code, "message": "refused by the test"}),
     )

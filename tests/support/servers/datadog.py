@@ -53,8 +53,7 @@ class Intake(LoopbackServer[Push]):
     """`POST /api/v2/series`, `GET /api/v1/validate` and historical ingestion, for one pair of keys.
 
     `clock` may be set at any time: the time window and the `Date` header follow it. Points older than the
-    window are kept for the names in `historical`; those in `tag_configured` cannot be turned on, and
-    `permissions` are those of the application key.
+    window are kept for the names in `historical`; those in `tag_configured` cannot be turned on.
     """
 
     request_type = Push
@@ -67,7 +66,6 @@ class Intake(LoopbackServer[Push]):
     ) -> None:
         self.key = key
         self.app_key = app_key
-        self.permissions = {"metrics_read", "late_metrics_config_write"}
         self.historical: set[str] = set()
         self.tag_configured: set[str] = set()
         self.points: dict[PointKey, float] = {}
@@ -143,9 +141,6 @@ class Intake(LoopbackServer[Push]):
         # That a key is refused is documented for no operation here: it is what the API does everywhere.
         if request.headers.get("DD-APPLICATION-KEY") != self.app_key:
             return _refused(403, "The application key is missing or invalid")
-        needed = "metrics_read" if request.method == "GET" else "late_metrics_config_write"
-        if needed not in self.permissions:
-            return _refused(403, f"The application key lacks the permission {needed}")
         status = 200
         if request.method == "POST":
             match json.loads(request.body):

@@ -67,8 +67,6 @@ class Faults:
 
         `match` is a path or a predicate on it; other requests pass the fault by and leave it planned.
         """
-        if times is not None and times < 1:
-            raise ValueError(f"a fault happens at least once, not {times} times")
         predicate = match.__eq__ if isinstance(match, str) else match
         with self._lock:
             self._planned.append(_Planned(fault, times, predicate))

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from support.servers.faults import Fault, Faults
 
-Point = Literal["received", "read", "applied", "answered"]
+Point = Literal["received", "read", "applied"]
 
 
 @dataclass(slots=True)
@@ -46,10 +46,6 @@ class Request:
     @property
     def path(self) -> str:
         return urlsplit(self.target).path
-
-    @property
-    def wire_size(self) -> int:
-        return len(self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +96,7 @@ class LoopbackServer(Generic[R]):
         """Call back whenever a request reaches a point; it goes on when the callback returns.
 
         The points are `received` (request line and headers, no body yet), `read` (the whole body, nothing
-        done), `applied` (state changed, no answer sent) and `answered`.
+        done) and `applied` (state changed, no answer sent).
         """
         self._hooks[point].append(callback)
 
@@ -144,7 +140,6 @@ class LoopbackServer(Generic[R]):
         if fault.stall:
             self._closing.wait()
             connection.close_connection = True
-        self._reach("answered", request)
         return None
 
     def _reach(self, point: Point, request: R) -> None:
