@@ -10,35 +10,87 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from common.times import iso
 from support.containers import NODE, USER, Engine, needs_containers, running
 from support.project import KEY
-from support.release import COLLECTORS, PREFIX, RECORDS, SECRETS, Release
-from support.rendering import ROOT, Document, container, of_kind, pod_templates, render
+from support.record_files import write_records
+from support.rendering import ROOT, Document, container, of_kind, pod_templates, render, scenario
 from support.servers.aws import ACCESS_KEY_ID, SECRET_ACCESS_KEY, Aws
 from support.servers.datadog import Intake, Push
+from support.servers.fleet import plausible_day
 from support.servers.loopback import Answer, LoopbackServer, Request
 from support.servers.wandb import Wandb
 
 pytestmark = [pytest.mark.slow, needs_containers]
 TAGS = ("env:production", "service:fleetgauge")
 TOKEN = "a-token-that-aws-trusts"
-STATELESS = {"state": {"existingClaim": ""}}  # a claim is not for a DaemonSet
+PREFIX = "production/datadog/collectors"
+COLLECTORS = ["data_plane", "gpu_memory", "host", "wandb", "xenna"]
+RECORDS = ["xenna", "gpu_memory", "data_plane"]
+SECRETS = {"aws": {"secret": SECRET_ACCESS_KEY}}
+
+
+class Release:
+    """The values of a release with every collector, and the servers and volumes they lead to."""
+
+    def __init__(self, image: str, intake: Intake, wandb: Wandb, aws: Aws, folder: Path) -> None:
+        self.intake = intake
+        self.aws = aws
+        self.folder = folder
+        self._wandb = wandb
+        (folder / "state").mkdir()
+        os.chown(folder / "state", USER, USER)  # as fsGroup has the kubelet do
+        folder.chmod(0o755)
+        aws.put_secret(f"{PREFIX}/datadog", {"DD_API_KEY": KEY})
+        aws.put_secret(f"{PREFIX}/wandb", {"WANDB_API_KEY": KEY})
+        repository, _, tag = image.rpartition(":")
+        claims = {name: {"claimName": f"{name.replace('_', '-')}-records"} for name in RECORDS}
+        volumes = {name: {"persistentVolumeClaim": claim} for name, claim in claims.items()}
+        self.values: Document = {
+            "image": {"repository": repository, "tag": tag},
+            "datadog": {"url": intake.url},
+            "aws": {"endpointUrl": aws.url},
+            "collectors": {
+                "wandb": {"settings": {"projects": ["acme/ants"], "base_url": wandb.url}},
+                "host": {"enabled": True},
+                **{name: {"enabled": True, "volume": volume} for name, volume in volumes.items()},
+            },
+            "state": {"existingClaim": "fleetgauge-state"},
+            "extraEnv": [
+                {"name": "AWS_ACCESS_KEY_ID", "value": ACCESS_KEY_ID},
+                {
+                    "name": "AWS_SECRET_ACCESS_KEY",
+                    "valueFrom": {"secretKeyRef": {"name": "aws", "key": "secret"}},
+                },
+            ],
+        }
+
+    def fill(self, writers: int = 1, runs: int = 60) -> None:
+        """Give it something to read: so many writers of each kind of records, and runs in W&B."""
+        write_records(self.folder / "records", writers)
+        self._wandb.add("acme", "ants", plausible_day(time.time(), runs))
+
+    @property
+    def claims(self) -> dict[str, Path]:
+        """The directories that stand for volumes, by claim."""
+        records = {f"{name.replace('_', '-')}-records": self.folder / "records" / name for name in RECORDS}
+        return {"fleetgauge-state": self.folder / "state", **records}
+
+    def template(self, kind: str, *changes: dict[str, Any]) -> Document:
+        documents = render(scenario("default"), self.values, *changes)
+        [found] = pod_templates(of_kind(documents, kind)).values()
+        return found
 
 
 @pytest.fixture
-def wandb() -> Iterator[Wandb]:
-    with Wandb(KEY) as server:
-        yield server
-
-
-@pytest.fixture
-def release(image: str, intake: Intake, wandb: Wandb, aws: Aws, tmp_path: Path) -> Release:
+def release(image: str, intake: Intake, aws: Aws, tmp_path: Path) -> Iterator[Release]:
     """A release of the chart that reads and writes nothing but loopback."""
-    return Release(image, intake, wandb, aws, tmp_path)
+    with Wandb(KEY) as wandb:
+        yield Release(image, intake, wandb, aws, tmp_path)
 
 
 PROBE = """\
@@ -279,7 +331,7 @@ def test_node_goes_on_with_its_records_in_four_fifths_of_its_memory(engine: Engi
     local = {name: {"volume": {"hostPath": {"path": str(place)}}} for name, place in places.items()}
     release.values["collectors"] = {"wandb": {"enabled": False}, **local}
     node: Document = {"enabled": True, "collectors": ["host", *RECORDS], "every": "5s"}
-    changes = {"daemonSet": node, **STATELESS}
+    changes = {"daemonSet": node, "state": {"existingClaim": ""}}  # a claim is not for a DaemonSet
     less = {"daemonSet": {"resources": four_fifths(release.template("DaemonSet", changes))}}
     several = threading.Event()
 
