@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 import re
@@ -12,43 +11,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd  # type: ignore[import-untyped]
 import pytest
-from stormlog import wandb_integration as stormlog  # type: ignore[import-untyped]
 
-from fleetgauge import data_plane, gpu_memory, xenna
-from support.project import ROOT, Project
-from support.servers.datadog import Intake
-from support.servers.wandb import KEY, Wandb
+from fleetgauge import data_plane, xenna
+from support.project import ROOT
 from support.xenna_pipeline import offline, standin
 
-PAGE = (ROOT / "docs/migrating.md").read_text()
-SYSTEMS = {
-    "xenna": "Nemotron's xenna hook",
-    "uair": "UAIR's wandb_logger",
-    "stormlog": "stormlog's W&B export",
-    "nemo": "NeMo-RL's data-plane observability",
-    "collector": "The W&B collector that sent to Datadog",
-}
 
-
-def section(title: str, page: str = PAGE) -> str:
-    return page.partition(f"## {title}\n")[2].partition("\n## ")[0]
-
-
-def examples(title: str, page: str = PAGE, language: str = "python") -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", section(title, page), re.DOTALL)
-
-
-def test_every_function_of_stormlogs_export_is_ours_or_in_its_table() -> None:
-    """Its keys are compared call by call in tests/fleetgauge/gpu_memory/test_export.py."""
-    lines = [line for line in section(SYSTEMS["stormlog"]).splitlines() if line.startswith("| ")][2:]
-    named = [name for line in lines for name in re.findall(r"`([^`]+)`", line.split(" | ")[0])]
-    in_table = {name.partition("(")[0] for name in named}
-    for name in set(stormlog.__all__) - in_table:
-        if inspect.isfunction(theirs := getattr(stormlog, name)):
-            ours = inspect.signature(getattr(gpu_memory, name)).parameters
-            assert inspect.signature(theirs).parameters.keys() <= ours.keys(), name
+def examples(title: str, page: str = "docs/migrating.md") -> list[str]:
+    """The blocks of Python of a section."""
+    section = (ROOT / page).read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
+    return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
 
 
 def test_a_recipe_of_nemotron_runs(
@@ -68,36 +41,42 @@ def test_a_recipe_of_nemotron_runs(
         "pipelines_v1": SimpleNamespace(run_pipeline=lambda spec: monitor(spec).update()),
         "pipeline_spec": [standin.one()],
     }
-    [example] = examples(SYSTEMS["xenna"])
+    [example] = examples("Nemotron's xenna hook")
     exec(compile(example, "migrating.md", "exec"), given)  # noqa: S102
     assert [record["event"] for record in standin.read(tmp_path)] == ["start", "stats", "end"]
     assert xenna.flatten_stats(standin.one())["xenna/progress"] >= 0
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_the_usage_of_uairs_logger_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows: list[dict[str, Any]] = []
-    began: list[dict[str, Any]] = []
-    ended: list[int] = []
-    run = SimpleNamespace(
-        config=SimpleNamespace(as_dict=dict, update=lambda values, allow_val_change: None),
-        log=lambda row, step=None: rows.append(row),
-        finish=lambda exit_code: ended.append(exit_code),
+def offline_runs(folder: Path, title: str, before: str, after: str) -> tuple[int, list[Path]]:
+    """Run the examples of a section; return the number that is printed last, and the files of their runs."""
+    ran = subprocess.run(
+        [sys.executable, "-c", "".join([before, *examples(title), after])],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "WANDB_SILENT": "true"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
+    paths = folder.glob("wandb/offline-run-*/run-*.wandb")
+    return int(ran.stdout.splitlines()[-1]), sorted(paths, key=lambda path: path.stat().st_mtime_ns)
 
-    def init(**options: Any) -> SimpleNamespace:
-        began.append(options)
-        return run
 
-    module = SimpleNamespace(run=None, init=init, Settings=SimpleNamespace, Table=SimpleNamespace)
-    monkeypatch.setitem(sys.modules, "wandb", module)
-    given: dict[str, Any] = {"cfg": {"wandb": {"project": "UAIR"}}, "df": pd.DataFrame({"text": ["a"]})}
-    for example in examples(SYSTEMS["uair"]):
-        exec(compile(example, "migrating.md", "exec"), given)  # noqa: S102
-    assert [row.get("accuracy", "table") for row in rows] == [0.95, "table", 0.95]
-    assert ended == [0, 0]
-    assert all(options["name"].endswith("-classify-001") and "id" not in options for options in began)
-    assert given["metadata"]["compute.cpu_count"] >= 1
+CONFIGURED = """
+import pandas
+cfg, df = {"wandb": {"project": "UAIR", "mode": "offline"}}, pandas.DataFrame({"text": ["a"]})
+"""
+
+
+@pytest.mark.slow
+def test_the_usage_of_uairs_logger_runs(tmp_path: Path) -> None:
+    cpus = 'print(metadata["compute.cpu_count"])'
+    number, paths = offline_runs(tmp_path, "UAIR's wandb_logger", CONFIGURED, cpus)
+    assert number >= 1
+    rows = [[row.get("accuracy", "table") for _, row in offline.history(path)] for path in paths]
+    assert rows == [[0.95, "table"], [0.95]]
+    assert all(offline.run(path).display_name.endswith("-classify-001") for path in paths)
 
 
 TRACKED = """
@@ -107,25 +86,16 @@ tracker.start_tracking()
 while len(tracker.get_events()) < 3:
     pass
 tracker.stop_tracking()
-print(len(tracker.get_events()))
 """
 
 
 @pytest.mark.slow
 def test_the_export_of_a_stormlog_tracker_runs(tmp_path: Path) -> None:
-    [example] = examples(SYSTEMS["stormlog"])
-    ran = subprocess.run(
-        [sys.executable, "-c", TRACKED + example],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "WANDB_SILENT": "true"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
+    number, [path] = offline_runs(
+        tmp_path, "stormlog's W&B export", TRACKED, "print(len(tracker.get_events()))"
     )
-    [path] = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     found = [row for _, row in offline.history(path) if "stormlog_timeline_elapsed_seconds" in row]
-    assert len(found) == int(ran.stdout) >= 3
+    assert len(found) == number >= 3
     assert all(row["stormlog_timeline_allocated_bytes"] > 0 for row in found)
 
 
@@ -159,7 +129,7 @@ def test_wrapper_and_sink_work_in_nemo_rls_factory(
     monkeypatch.setenv("RANK", "3")
     program, expected, operations = BUILT, [True, False, 2, 24], EVERY
     if wrapper == "as documented":
-        [program] = examples("In NeMo-RL", (ROOT / "docs/data-plane.md").read_text())
+        [program] = examples("In NeMo-RL", "docs/data-plane.md")
     elif wrapper == "in place of NeMo-RL's":
         monkeypatch.setitem(sys.modules, "nemo_rl.data_plane.observability", data_plane)
     else:
@@ -172,19 +142,3 @@ def test_wrapper_and_sink_work_in_nemo_rls_factory(
     assert sorted((record["op"], record["rank"], record["count"]) for record in written) == [
         (op, 3, 1) for op in operations
     ]
-
-
-@pytest.mark.slow
-def test_the_old_collectors_commands_and_environment_work(
-    project: Project, wandb: Wandb, intake: Intake
-) -> None:
-    project.keep("wandb")
-    environ = {"WANDB_BASE_URL": wandb.url, "WANDB_ENTITY": "acme", "WANDB_PROJECT": "ants"}
-    [shown] = examples(SYSTEMS["collector"], language="sh")
-    for line in shown.splitlines():
-        python, script, *arguments = line.split()
-        assert (python, script) == ("python", "scripts/run_collector.py")
-        ran = project.run(*arguments, WANDB_API_KEY=KEY, **environ)
-        assert ran.returncode == 0, ran.stderr
-    assert {key.metric for key in intake.points} >= {"wandb.runs.active", "wandb.sweep.success_rate_pct"}
-    assert re.search(r"^wandb: ok in .+ s", ran.stdout + ran.stderr, re.MULTILINE)
