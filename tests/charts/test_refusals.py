@@ -12,23 +12,28 @@ import pytest
 import yaml
 
 from common import registry
-from support.rendering import CHART, HELM, ROOT, RefusedError, merged, needs_helm, of_kind, render, scenario
+from support.rendering import (
+    CHART,
+    HELM,
+    ROOT,
+    Document,
+    RefusedError,
+    merged,
+    needs_helm,
+    of_kind,
+    parsed,
+    render,
+    scenario,
+)
 from support.servers.loopback import Answer, LoopbackServer, Request
 
 pytestmark = needs_helm
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-CLAIM = {"persistentVolumeClaim": {"claimName": "records"}}
-RECORDS = {"enabled": True, "volume": CLAIM}
-LOCAL = {"volume": {"hostPath": {"path": "/var/lib/records"}}}
-PAST = {"enabled": True, "since": "7d"}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERMS = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exist"}]}]}
 SECRET = "0123456789"
-
-
-def on_nodes(*names: str, **collectors: object) -> dict[str, Any]:
-    return {"daemonSet": {"enabled": True, "collectors": list(names)}, "collectors": collectors}
+CASES = parsed((ROOT / "tests" / "data" / "chart-refusals.yaml").read_text(encoding="utf-8"))
 
 
 def refusal(*changes: dict[str, Any]) -> str:
@@ -107,157 +112,11 @@ def test_helm_applies_the_schema_and_names_the_values() -> None:
     assert {"(root)", "shards", "daemonSet.every"} <= set(reasons(changes))
 
 
-S3_PATH = {"settings": {"paths": ["s3://bucket/a"]}}
-BROKEN: list[tuple[dict[str, Any], dict[str, str]]] = [  # values, and of each reason its value and the fix
-    (
-        {
-            "image": {"tag": "latest"},
-            "existingSecret": "keys",
-            "aws": {"region": "", "podIdentity": True},
-            "serviceAccount": {"roleArn": "arn:aws:iam::123456789012:role/fleetgauge"},
-            "state": {"s3": "s3://bucket", "existingClaim": "claim"},
-            "proxy": {"url": "http://proxy:3128", "existingSecret": "p"},
-            "dashboards": {"enabled": True},
-            "backfill": {"enabled": True},
-            "collectors": {"data_plane": {"enabled": True}, "gpu_memory": {"timeout": 60}},
-            "extraEnv": [{"name": "WANDB_API_KEY", "value": SECRET}],
-        },
-        {
-            "image.tag": "leave it empty",
-            "existingSecret": "aws.secretPrefix",
-            "aws.region": "region",
-            "aws.podIdentity": "serviceAccount.roleArn",
-            "state": "not both",
-            "proxy": "not both",
-            "dashboards.appKeySecret.name": "application key",
-            "backfill.since": "7d",
-            "collectors.data_plane.volume": "volume",
-            "collectors.gpu_memory.timeout": "collectors.gpu_memory.schedule",
-            "extraEnv": "WANDB_API_KEY",
-        },
-    ),
-    (
-        {
-            "datadog": {"url": "http://intake:8080", "allowPlainHttp": "intake:8081"},
-            "aws": {"endpointUrl": "http://localhost.example"},
-            "collectors": {
-                "wandb": {"settings": {"base_url": "http://wandb"}},
-                "xenna": {"enabled": True, "settings": {"paths": ["s3://bucket/a", "/b"]}},
-            },
-            "serviceAccount": {"create": False, "annotations": {"a": "b"}},
-            "backfill": {**PAST, "slices": 2},
-            "shards": 2,
-            "state": {"existingClaim": "claim"},
-        },
-        {
-            "datadog.url": "datadog.allowPlainHttp: intake:8080",
-            "aws.endpointUrl": "https",
-            "collectors.wandb.settings.base_url": "datadog.allowPlainHttp: wandb",
-            "collectors.xenna.volume": "volume",
-            "serviceAccount": "annotate",
-            "backfill.slices": "until",
-            "shards": "collectors.wandb.schedule",
-            "state.existingClaim": "state.s3",
-        },
-    ),
-    (
-        {
-            "aws": {"region": "", "secretPrefix": ""},
-            "existingSecret": "keys",
-            "shards": 2,
-            "collectors": {"wandb": {"enabled": False}, "xenna": {"enabled": True, **S3_PATH}},
-            "backfill": {**PAST, "collectors": ["gpu_memory"]},
-        },
-        {"aws.region": "records", "shards": "collectors.wandb", "collectors.gpu_memory.volume": "volume"},
-    ),
-    ({"collectors": {"wandb": {"enabled": False}}}, {"collectors": "enabled"}),
-    (
-        {
-            "state": {"existingClaim": "claim"},
-            "collectors": {"xenna": {**RECORDS, "schedule": "*/20 * * * *"}},
-            "timeout": 780,
-        },
-        {"state.existingClaim": "state.s3", "timeout": "800 s"},
-    ),
-    (
-        {
-            "schedule": "* * * * *",
-            "state": {"existingClaim": "claim"},
-            "collectors": {"xenna": {**LOCAL, "enabled": True}, "gpu_memory": LOCAL},
-            "daemonSet": {"enabled": True, "every": "26m", "collectors": ["gpu_memory"]},
-        },
-        {
-            "state.existingClaim": "",
-            "timeout": "40 s",
-            "collectors.xenna.volume": "daemonSet.collectors",
-            "daemonSet.every": "25 minutes",
-        },
-    ),
-    (
-        {
-            "schedule": "*/5 8-18 * * 1-5",
-            "timeout": 180,
-            "collectors": {"wandb": {"schedule": "7 * * * *", "timeout": 3500}, "xenna": RECORDS},
-        },
-        {"timeout": "200 s", "collectors.wandb.timeout": "3500 s"},
-    ),
-    (
-        {"timeout": 380, "collectors": {"xenna": RECORDS, "data_plane": RECORDS}},
-        {"timeout": "data_plane, wandb, xenna"},
-    ),
-    ({"schedule": "7 * * * *", "collectors": {"xenna": RECORDS}}, {"schedule": "25 minutes"}),
-    ({"schedule": "@weekly", "collectors": {"xenna": RECORDS}}, {"schedule": "25 minutes"}),
-    (
-        on_nodes(
-            *("host", "xenna", "gpu_memory", "data_plane"),
-            host={"enabled": True, "settings": {"gpu_uuid": True}},
-            gpu_memory={"volume": CLAIM},
-            data_plane={**LOCAL, **S3_PATH},
-        ),
-        {
-            "collectors.host.enabled": "DaemonSet",
-            "collectors.xenna.volume": "hostPath",
-            "collectors.gpu_memory.volume": "hostPath",
-            "collectors.data_plane.settings.paths": "collectors.data_plane.enabled",
-        },
-    ),
-    (
-        on_nodes(
-            "xenna", "gpu_memory", xenna=LOCAL, gpu_memory={"volume": {"nfs": {"server": "a", "path": "/"}}}
-        )
-        | {"backfill": {**PAST, "collectors": ["xenna"]}},
-        {"collectors.xenna.volume": "hostPath", "collectors.gpu_memory.volume": "hostPath"},
-    ),
-    # What a pod itself shows to be wrong is named alone.
-    (
-        {
-            "daemonSet": {"enabled": True, "hostRoot": True},
-            "collectors": {"host": {"settings": {"root": "/node"}}},
-        },
-        {"extraEnv": "FLEETGAUGE_HOST_ROOT"},
-    ),
-    ({"extraEnv": [{"name": "DD_ENV", "value": "x"}]}, {"extraEnv": "DD_ENV"}),
-    ({"extraVolumes": [{"name": "tmp", "emptyDir": {}}]}, {"extraVolumes": "tmp"}),
-    ({"resources": {"limits": {"memory": "100Mi"}}}, {"resources": "memory (100Mi)"}),
-    ({"resources": {"requests": {"cpu": "1500m"}, "limits": {"cpu": 1}}}, {"resources": "cpu (1)"}),
-    (
-        {"daemonSet": {"enabled": True, "resources": {"limits": {"memory": "0.05Gi"}}}},
-        {"daemonSet.resources": "memory"},
-    ),
-    (
-        {"backfill": {**PAST, "resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1G"}}}},
-        {"backfill.resources": "memory"},
-    ),
-]
-
-
-@pytest.mark.parametrize(("values", "expected"), BROKEN)
-def test_templates_name_each_wrong_value_and_its_fix(
-    values: dict[str, Any], expected: dict[str, str]
-) -> None:
-    found = reasons(values)
-    assert set(found) == set(expected)
-    for key, fix in expected.items():
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
+def test_templates_name_each_wrong_value_and_its_fix(case: Document) -> None:
+    found = reasons(case["values"])
+    assert set(found) == set(case["refused"])
+    for key, fix in case["refused"].items():
         assert fix in found[key]
 
 
@@ -324,7 +183,7 @@ def test_missing_section_is_named_or_does_no_harm() -> None:
 
 
 def test_collector_set_to_null_is_one_that_is_not_enabled() -> None:
-    past = {"backfill": {**PAST, "collectors": ["wandb"]}}
+    past = {"backfill": {"enabled": True, "since": "7d", "collectors": ["wandb"]}}
     for names, number in (({*registry.names()} - {"wandb"}, 1), (["wandb"], 0)):
         documents = render(scenario("default"), past, {"collectors": dict.fromkeys(names)})
         assert len(of_kind(documents, "CronJob")) == number
