@@ -123,22 +123,12 @@ def test_upgrade_changes_no_immutable_field() -> None:
         assert first["DaemonSet/fleetgauge-host"] == other["DaemonSet/fleetgauge-host"]
 
 
-@pytest.mark.parametrize(
-    ("names", "limit", "request_"),
-    [
-        (["host"], "128Mi", "64Mi"),
-        (["xenna"], "256Mi", "128Mi"),
-        (["host", "xenna", "gpu_memory", "data_plane"], "512Mi", "256Mi"),
-    ],
-)
-def test_memory_of_a_node_follows_its_collectors(names: list[str], limit: str, request_: str) -> None:
-    nodes = {"enabled": True, "collectors": names}
-    template = pod("DaemonSet", "default", {"daemonSet": nodes, "collectors": dict.fromkeys(names, LOCAL)})
-    assert container(template)["args"][: len(names)] == names
-    assert variables(template)["FLEETGAUGE_NODE_NAME"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+def test_memory_of_a_node_is_for_its_records_and_one_process_more() -> None:
+    nodes = {"enabled": True, "collectors": ["xenna"]}
+    template = pod("DaemonSet", "default", {"daemonSet": nodes, "collectors": {"xenna": LOCAL}})
     assert container(template)["resources"] == {
-        "limits": {"memory": limit},
-        "requests": {"cpu": "20m", "memory": request_},
+        "limits": {"memory": "256Mi"},
+        "requests": {"cpu": "20m", "memory": "128Mi"},
     }
 
 

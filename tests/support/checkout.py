@@ -30,9 +30,6 @@ class Checkout:
             if (ROOT / name).is_file() and not (ROOT / name).is_symlink():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, root / name)
-        self._add_environment()
-
-    def _add_environment(self) -> None:
         home = self.root / ".venv"
         home.mkdir()
         for path in Path(sys.prefix).iterdir():

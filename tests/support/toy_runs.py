@@ -118,10 +118,6 @@ class Toy:
         [path] = {*self.store.glob("toy-*.json")} - {*self.store.glob("*.bad.json")}
         return json.loads(path.read_text())
 
-    def found(self) -> dict[str, float]:
-        """The values of a dry run by their kind."""
-        return {part.tags[0].removeprefix("kind:"): part.values[0] for part in self.points["toy"]}
-
     def seconds(self, metric: str = "toy.value") -> list[int]:
         """The seconds that the intake has a point of."""
         return sorted(key.second for key in self.intake.points if key.metric == metric)

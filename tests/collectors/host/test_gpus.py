@@ -59,9 +59,7 @@ def test_a_gpu_without_a_handle_is_lost_and_keeps_its_tags(driver: CompiledDrive
     assert ("gpu:4", f"gpu_type:{H100}", "gpu_uuid:GPU-00000004-45b0-95c0") in before
 
 
-def test_gpu_with_unknown_mig_mode_has_no_utilization(
-    driver: CompiledDriver,
-) -> None:
+def test_gpu_with_unknown_mig_mode_has_no_utilization(driver: CompiledDriver) -> None:
     driver.fake_zero()
     driver.refuse("nvmlDeviceGetMigMode", 999)
     found = collected()
@@ -227,10 +225,8 @@ def test_every_driver_call_is_covered_by_the_failure_test(
     driver: CompiledDriver, everything: dict[str, str]
 ) -> None:
     collected(context(environ=everything))
-    called = {
-        name for name in driver.called() if "Event" not in name or "Clocks" in name
-    }  # test_xids.py has them
-    assert called == COST.keys()
+    # test_xids.py has those of events.
+    assert {name for name in driver.called() if "Event" not in name or "Clocks" in name} == COST.keys()
 
 
 @pytest.mark.parametrize("function", COST)

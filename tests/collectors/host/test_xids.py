@@ -21,9 +21,7 @@ def xids(found: list[Point]) -> list[tuple[tuple[str, ...], float, float]]:
     ]
 
 
-def test_an_xid_error_is_counted_at_the_second_it_was_reported(
-    driver: CompiledDriver,
-) -> None:
+def test_an_xid_error_is_counted_at_the_second_it_was_reported(driver: CompiledDriver) -> None:
     ticks = Ticks()
     assert xids(ticks.tick()) == []
     driver.fake_until_heard()

@@ -44,8 +44,8 @@ class Driver:
     def _call(self, name: str, arguments: tuple[Any, ...]) -> int:
         self.calls.append(name)
         inputs = [argument.value for argument in arguments if isinstance(argument, ctypes.c_uint)]
-        outputs = [argument for argument in arguments if _is_output(argument)]
-        handle = next((argument for argument in arguments if _is_handle(argument)), None)
+        outputs = [one for one in arguments if hasattr(one, "_obj") or isinstance(one, ctypes.Array)]
+        handle = next((one for one in arguments if isinstance(one, ctypes._Pointer)), None)
         device = self._recording if handle is None else self.device(handle)
         if name == self._hang_in and self._hang_on in (-1, *inputs):
             self.entered.set()
@@ -63,7 +63,7 @@ class Driver:
 
     def device(self, handle: Any) -> dict[str, Any]:
         """What the recording holds of the device that a handle was given for."""
-        return self._devices[_address(handle) - 1]
+        return self._devices[(ctypes.cast(handle, ctypes.c_void_p).value or 0) - 1]
 
     def _open(self, device: dict[str, Any] | int, output: Any) -> int:
         if isinstance(device, int):
@@ -97,18 +97,6 @@ def probe_binding(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> ModuleType
 def recording(name: str) -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads((DATA / f"{name}.json").read_text())
     return loaded
-
-
-def _is_output(argument: Any) -> bool:
-    return hasattr(argument, "_obj") or isinstance(argument, ctypes.Array)
-
-
-def _is_handle(argument: Any) -> bool:
-    return isinstance(argument, ctypes._Pointer)
-
-
-def _address(handle: Any) -> int:
-    return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
 def _fill(output: Any, value: Any) -> None:

@@ -45,7 +45,6 @@ class Series:
 
     metric: str
     type: str
-    unit: str | None
     tags: tuple[str, ...]
     host: str | None
     points: tuple[tuple[int, float], ...]
@@ -124,9 +123,7 @@ def _one_series(entry: dict[str, Any]) -> Series:  # anything JSON can hold: wha
     if not isinstance(entry["points"], list) or not entry["points"]:
         raise ValueError("points are not a list of at least one")
     points = tuple(_one_point(point) for point in entry["points"])
-    return Series(
-        name, TYPES[kind], entry.get("unit"), tuple(tags), _host(entry.get("resources", [])), points
-    )
+    return Series(name, TYPES[kind], tuple(tags), _host(entry.get("resources", [])), points)
 
 
 def _one_point(point: dict[str, Any]) -> tuple[int, float]:  # as above
