@@ -217,8 +217,6 @@ def test_backfill_delivers_every_part_of_the_past_and_again_the_same(
 class Agent(LoopbackServer[Request]):
     """The agent of EKS Pod Identity: a role's keys for whoever has the token."""
 
-    request_type = Request
-
     def respond(self, request: Request) -> Answer:
         if request.headers["Authorization"] != TOKEN:
             return Answer(401)

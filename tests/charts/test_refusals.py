@@ -130,7 +130,6 @@ def test_collector_set_to_null_is_one_that_is_not_enabled() -> None:
 class Namespace(LoopbackServer[Request]):
     """As much of an API server as Helm needs to look up a namespace, which enforces a Pod Security level."""
 
-    request_type = Request
     level = ""
 
     def respond(self, request: Request) -> Answer:

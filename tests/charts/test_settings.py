@@ -79,20 +79,8 @@ def test_every_setting_of_a_collector_reaches_it(name: str) -> None:
     assert [getattr(settings, key) for key in examples] == [seen for _, seen in examples.values()]
 
 
-def test_large_numbers_durations_and_lists_are_passed_exactly() -> None:
-    settings = {
-        "max_runs": 1_000_000,
-        "window": "1h30m",
-        "pause": 0,
-        "gpu_prices": ["h100=2.49", "default=1.20"],
-    }
-    found = variables(pod_of({"collectors": {"wandb": {"settings": settings}}}))
-    names = ("MAX_RUNS", "WINDOW", "PAUSE", "GPU_PRICES")
-    expected = ["1000000", "1h30m", "0", "h100=2.49,default=1.20"]
-    assert [found[f"FLEETGAUGE_WANDB_{name}"] for name in names] == expected
-
-
 def test_settings_of_a_run_reach_it() -> None:
+    prices = ["h100=2.49", "default=1.20"]
     template = pod_of(
         {
             "datadog": {
@@ -107,8 +95,11 @@ def test_settings_of_a_run_reach_it() -> None:
             "schedule": "*/5 * * * *",
             "seriesCap": 1_000_000,
             "proxy": {"url": "http://proxy:3128", "noProxy": ".internal"},
+            "collectors": {"wandb": {"settings": {"max_runs": 1_000_000, "pause": 0, "gpu_prices": prices}}},
         }
     )
+    passed = [variables(template)[f"FLEETGAUGE_WANDB_{key}"] for key in ("MAX_RUNS", "PAUSE", "GPU_PRICES")]
+    assert passed == ["1000000", "0", "h100=2.49,default=1.20"]
     configuration = Configuration(environment(template), None)
     core, datadog = configuration.core, configuration.datadog
     assert (core.env, core.service, core.version) == ("test", "gauge", "1.2.3")

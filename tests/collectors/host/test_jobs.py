@@ -65,11 +65,6 @@ def test_a_job_with_a_process_of_unknown_memory_is_unknown(driver: CompiledDrive
     assert values(collected(context(environ=environ)), metrics.GPU_JOB_MEMORY) == {}
 
 
-def test_processes_are_not_queried_by_default(driver: CompiledDriver) -> None:
-    collected()
-    assert "nvmlDeviceGetComputeRunningProcesses_v3" not in driver.called()
-
-
 def test_pids_of_another_namespace_are_ignored_and_reported(driver: CompiledDriver, tmp_path: Path) -> None:
     root = HostRoot(tmp_path)
     (tmp_path / "proc/2/comm").write_text("python\n")

@@ -94,10 +94,10 @@ def test_energy_is_the_difference_between_two_readings_in_joules(driver: Compile
     assert energy(4_000)["0"] == 2, "a failed query is made up for"
 
 
-def test_a_single_run_counts_nothing(driver: CompiledDriver) -> None:
+def test_a_single_run_counts_nothing_and_queries_no_processes(driver: CompiledDriver) -> None:
     found = collected()
     assert by_gpu(found, metrics.GPU_ENERGY) == by_gpu(found, metrics.GPU_XID_ERRORS) == {}
-    assert "nvmlEventSetCreate" not in driver.called()
+    assert not {"nvmlEventSetCreate", "nvmlDeviceGetComputeRunningProcesses_v3"} & driver.called()
 
 
 @pytest.mark.parametrize(

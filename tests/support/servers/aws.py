@@ -28,8 +28,6 @@ _HOP_BY_HOP = {"connection", "content-length", "date", "keep-alive", "server", "
 class _Moto(LoopbackServer[Request]):
     """moto's application in this process, at an address of its own that nothing is planned for."""
 
-    request_type = Request
-
     def __init__(self) -> None:
         self._application = Client(DomainDispatcherApplication(create_backend_app))
         super().__init__()
@@ -47,8 +45,6 @@ class _Moto(LoopbackServer[Request]):
 
 class Aws(LoopbackServer[Request]):
     """A running AWS of one empty account. `requests` holds only what the code under test asked."""
-
-    request_type = Request
 
     def __init__(self) -> None:
         self._behind = _Moto()

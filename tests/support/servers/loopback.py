@@ -67,7 +67,7 @@ R = TypeVar("R", bound=Request)
 class LoopbackServer(Generic[R]):
     """A running server; leaving the context ends it at once, whatever is hanging in it."""
 
-    request_type: type[R]
+    request_type: type[Any] = Request
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock

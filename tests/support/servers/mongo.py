@@ -18,10 +18,8 @@ Predicate = Callable[[Values], bool]
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "$eq": operator.eq,
-    "$gt": operator.gt,
     "$gte": operator.ge,
     "$lt": operator.lt,
-    "$lte": operator.le,
 }
 
 
