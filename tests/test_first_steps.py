@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from support.project import ROOT
 from support.servers.wandb import KEY, Wandb
 
 README = (ROOT / "README.md").read_text()
+COMMIT = "git init -q && git add -A && git -c user.name=x -c user.email=x@x commit -qm x"
 pytestmark = pytest.mark.slow
 
 
@@ -35,8 +35,7 @@ def commands(block: str) -> list[str]:
 
 def test_the_first_hour_goes_as_contributing_tells_it(tmp_path: Path) -> None:
     copy = Checkout(tmp_path)
-    began = "git init -q && git add -A && git -c user.name=x -c user.email=x@x commit -qm x"
-    assert copy.run(began).returncode == 0
+    assert copy.run(COMMIT).returncode == 0
     kinds, blocks = zip(*first_hour(), strict=True)
     assert kinds == ("console", "diff", "console", "console", "diff", "console")
     begin, change, demo, run_test, change_test, page = blocks
@@ -67,24 +66,13 @@ def test_four_commands_lead_from_a_clone_to_a_table_of_ones_own_project(tmp_path
     section = README.partition("**Your own W&B project**")[2]
     steps = commands(section.partition("```console\n")[2].partition("```")[0])
     assert len(steps) <= 4
-    Checkout(tmp_path / "origin")
-    git = "git init -q && git add -A && git -c user.name=a -c user.email=a@b commit -qm all"
-    subprocess.run(["bash", "-c", git], cwd=tmp_path / "origin", check=True)  # noqa: S607
-    script = "\n".join(steps).replace("<the address of this repository>", str(tmp_path / "origin"))
-    script = script.replace("WANDB_API_KEY=...", f"WANDB_API_KEY={KEY}").replace(
-        "entity/project", "acme/ants"
-    )
+    origin = Checkout(tmp_path / "origin")
+    assert origin.run(COMMIT).returncode == 0
+    script = "\n".join(["set -e", f"export WANDB_BASE_URL={wandb.url}", *steps])
+    script = script.replace("<the address of this repository>", str(origin.root))
+    script = script.replace("=...", f"={KEY}").replace("entity/project", "acme/ants")
     # What the second command installs is there already: it finds the environment of the copy.
-    script = script.replace("./scripts/setup", "ln -s ../origin/.venv .venv\n./scripts/setup")
-    ran = subprocess.run(
-        ["bash", "-e", "-c", script],  # noqa: S607
-        cwd=tmp_path,
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path), "WANDB_BASE_URL": wandb.url},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    ran = origin.run(script.replace("./scripts/setup", "ln -s ../.venv .venv\n./scripts/setup"))
     assert ran.returncode == 0, ran.stderr
     assert "Installing" not in ran.stderr
     assert re.search(r"^  wandb.runs.active +\d+  run +entity:acme project:ants$", ran.stdout, re.MULTILINE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fleetgauge import __version__
+from support.checkout import Checkout
 from support.project import ROOT
 
 pytestmark = pytest.mark.slow
@@ -38,19 +38,14 @@ def test_the_wheel_holds_the_probes_and_needs_nothing(wheel: Path) -> None:
     assert "fleetgauge/py.typed" in names
     required = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:")]
     assert {"extra ==" in line for line in required} == {True}
+    assert metadata.startswith("Metadata-Version: 2.3\n")
 
 
 def test_built_again_elsewhere_and_later_it_is_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "elsewhere"
-    copy.mkdir()
-    for name in ("fleetgauge", "locks", "scripts"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", ".gitignore"):
-        shutil.copy(ROOT / name, copy / name)
-    (copy / ".venv").symlink_to(ROOT / ".venv")
-    for path in copy.glob("fleetgauge/**/*.py"):
+    copy = Checkout(tmp_path / "elsewhere")
+    for path in copy.root.glob("fleetgauge/**/*.py"):
         os.utime(path, (0, 0))
-    first, second = wheel.parent, build(tmp_path / "built", copy)
+    first, second = wheel.parent, build(tmp_path / "built", copy.root)
     names = sorted(path.name for path in first.iterdir())
     assert names == [f"fleetgauge-{__version__}-py3-none-any.whl", f"fleetgauge-{__version__}.tar.gz"]
     assert sorted(path.name for path in second.iterdir()) == names
