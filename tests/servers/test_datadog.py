@@ -77,16 +77,6 @@ def test_the_official_client_is_understood(intake: Intake) -> None:
     assert api.get_historical_metrics_configuration("host.load").data.id == "host.load"
 
 
-@pytest.mark.parametrize(("method", "path"), [("POST", SERIES), ("GET", "/api/v1/validate")])
-@pytest.mark.parametrize("headers", [{"DD-API-KEY": "wrong"}, {}])
-def test_a_wrong_or_missing_key_is_forbidden(
-    intake: Intake, pool: urllib3.PoolManager, method: str, path: str, headers: dict[str, str]
-) -> None:
-    body = json.dumps({"series": [one()]})
-    answer = pool.request(method, intake.url + path, body=body, headers=headers)
-    assert (answer.status, answer.json(), intake.points) == (403, {"errors": ["Forbidden"]}, {})
-
-
 def padded(size: int) -> bytes:
     return json.dumps({"series": [one()]}).encode().ljust(size)
 

@@ -9,7 +9,6 @@ import pytest
 
 from collectors.host import machine, metrics
 from collectors.host.collector import NODE
-from collectors.host.machine import utilization
 from common.errors import ConfigurationError
 from support.host_node import HostRoot, Ticks, collected, context, values
 
@@ -67,13 +66,6 @@ def test_with_every_cpu_utilization_is_that_of_the_interval(tmp_path: Path) -> N
     assert values(ticks.tick(), metrics.CPU_UTILIZATION) == {(): 50}
     root.cpu(user=4_000, idle=12_000, iowait=1_000, guest=500)
     assert values(ticks.tick(), metrics.CPU_UTILIZATION) == {(): 0}
-
-
-@pytest.mark.parametrize(
-    ("busy", "total", "expected"),
-    [(25, 100, 25), (0, 100, 0), (100, 100, 100), (0, 0, None), (-1, 100, None), (5, -100, None)],
-)
-def test_utilization_is_unknown_without_elapsed_cpu_time(
-    busy: float, total: float, expected: float | None
-) -> None:
-    assert utilization((1000, 9000), (1000 + busy, 9000 + total)) == expected
+    for user, idle in ((3_900, 13_000), (3_900, 13_000), (3_900, 100)):  # a counter that does not advance
+        root.cpu(user=user, idle=idle, iowait=1_000, guest=500)
+        assert values(ticks.tick(), metrics.CPU_UTILIZATION) == {}
