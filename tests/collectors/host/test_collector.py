@@ -15,10 +15,12 @@ from support.nvml.recorded import Driver, binding, recording
 from support.project import Project
 
 
-def test_all_points_are_of_the_time_at_which_the_run_began(driver: CompiledDriver) -> None:
+def test_points_have_the_time_of_the_run_and_info_the_gpu_type(driver: CompiledDriver) -> None:
     found = collected(context(now=NOW + 5))
     assert {point.timestamp for point in found} == {NOW + 5}
     assert {point.host for point in found} == {None}  # the run adds its node
+    [info] = values(found, metrics.INFO)
+    assert "gpu_type:NVIDIA H100 80GB HBM3" in info
 
 
 def test_without_a_mounted_root_this_machine_is_measured() -> None:
@@ -28,11 +30,6 @@ def test_without_a_mounted_root_this_machine_is_measured() -> None:
     assert values(found, metrics.DISK_USED) == {
         ("path:/",): pytest.approx(psutil.disk_usage("/").percent, abs=1)
     }
-
-
-def test_the_gpu_type_is_a_tag_of_the_node(driver: CompiledDriver) -> None:
-    [info] = values(collected(), metrics.INFO)
-    assert "gpu_type:NVIDIA H100 80GB HBM3" in info
 
 
 @pytest.mark.parametrize("code", [1, 4, 9, 12, 17, 18, 999])
