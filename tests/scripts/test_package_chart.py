@@ -29,19 +29,15 @@ def package(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def member(archive: Path, name: str) -> str:
-    with tarfile.open(archive) as packed:
-        file = packed.extractfile(f"fleetgauge/{name}")
-        assert file is not None
-        return file.read().decode()
-
-
 def test_a_packed_release_names_its_home_and_installs_its_image_by_digest(tmp_path: Path) -> None:
     ran = package(tmp_path, "--home", HOME, "--image", f"{REPOSITORY}@{DIGEST}")
     assert ran.returncode == 0, ran.stderr
     archive = tmp_path / f"fleetgauge-{__version__}.tgz"
     assert ran.stdout == f"{archive}\n"
-    chart = yaml.safe_load(member(archive, "Chart.yaml"))
+    with tarfile.open(archive) as packed:
+        file = packed.extractfile("fleetgauge/Chart.yaml")
+        assert file is not None
+        chart = yaml.safe_load(file)
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
     assert (chart["home"], chart["sources"]) == (HOME, [HOME])
     templates = pod_templates(render(VALUES, chart=archive)).values()

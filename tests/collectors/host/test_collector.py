@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,8 +24,14 @@ def test_points_have_the_time_of_the_run_and_info_the_gpu_type(driver: CompiledD
     assert "gpu_type:NVIDIA H100 80GB HBM3" in info
 
 
-def test_without_a_mounted_root_this_machine_is_measured() -> None:
+def test_without_a_mounted_root_this_machine_is_measured_not_its_os(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_PARTITION", "gpu-long")
     found = collected()
+    assert values(found, metrics.INFO) == {
+        (f"arch:{platform.machine()}", f"kernel:{platform.release()}", "slurm_partition:gpu-long"): 1
+    }
     assert values(found, metrics.CPU_COUNT) == {(): psutil.cpu_count()}
     assert values(found, metrics.MEMORY) == {(): round(psutil.virtual_memory().total / 2**30, 2)}
     assert values(found, metrics.DISK_USED) == {
@@ -73,10 +80,3 @@ def test_the_command_line_finds_the_drivers_library_by_itself(library: str, proj
     untagged = {sample["metric"]: sample["value"] for sample in entry["samples"] if not sample["tags"]}
     assert (untagged["host.gpu_count"], untagged["host.gpu_count_listed"]) == (7, 8)
     assert sum(sample["metric"] == "host.gpu.power_watts" for sample in entry["samples"]) == 7
-
-
-def test_a_missing_path_loses_only_its_own_file_system() -> None:
-    given = context(FLEETGAUGE_HOST_PATHS="/nonexistent,/")
-    found = collected(given)
-    assert list(values(found, metrics.DISK_USED)) == [("path:/",)]
-    assert given.report.lost == ["the file system of /nonexistent: No such file or directory"]

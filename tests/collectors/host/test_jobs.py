@@ -40,12 +40,15 @@ def test_the_job_is_parsed_from_the_cgroup(cgroup: str, job: tuple[str, str] | N
     assert parse_job(cgroup) == job
 
 
-def test_memory_is_summed_by_job_on_gpus_and_mig_instances(driver: CompiledDriver, tmp_path: Path) -> None:
+def test_memory_of_a_job_is_that_of_all_its_processes(driver: CompiledDriver, tmp_path: Path) -> None:
     root = HostRoot(tmp_path)
     for pid, cgroup in ((11, SLURM), (12, SLURM), (13, POD), (14, "0::/user.slice\n")):
         root.process(pid, cgroup)
         driver.process(pid, pid << 30)
     driver.process(15, 2**30)  # the process has ended
+    for pid, memory in ((16, 2**30), (17, 2**64 - 1)):  # one of a job has used what nobody knows
+        root.process(pid, SLURM.replace("31", "32"))
+        driver.process(pid, memory)
     environ = {BY_JOB: "true", "FLEETGAUGE_HOST_ROOT": str(tmp_path)}
     kind = "gpu_type:NVIDIA H100 80GB HBM3"
     assert values(collected(context(environ=environ)), metrics.GPU_JOB_MEMORY) == {
@@ -54,15 +57,6 @@ def test_memory_is_summed_by_job_on_gpus_and_mig_instances(driver: CompiledDrive
         ("gpu:5:3g.40gb:1", kind, "slurm_job:31"): 23,
         ("gpu:5:3g.40gb:1", kind, f"pod_uid:{UID}"): 13,
     }
-
-
-def test_a_job_with_a_process_of_unknown_memory_is_unknown(driver: CompiledDriver, tmp_path: Path) -> None:
-    root = HostRoot(tmp_path)
-    for pid, memory in ((11, 2**30), (12, 2**64 - 1)):
-        root.process(pid, SLURM)
-        driver.process(pid, memory)
-    environ = {BY_JOB: "true", "FLEETGAUGE_HOST_ROOT": str(tmp_path)}
-    assert values(collected(context(environ=environ)), metrics.GPU_JOB_MEMORY) == {}
 
 
 def test_pids_of_another_namespace_are_ignored_and_reported(driver: CompiledDriver, tmp_path: Path) -> None:

@@ -23,23 +23,20 @@ def test_a_mounted_root_is_the_host_that_is_measured(tmp_path: Path) -> None:
     }
 
 
-def test_without_a_mounted_root_the_os_is_unknown_and_not_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_JOB_PARTITION", "gpu-long")
-    assert values(collected(), metrics.INFO) == {
-        (f"arch:{platform.machine()}", f"kernel:{platform.release()}", "slurm_partition:gpu-long"): 1
-    }
-
-
-def test_a_link_out_of_the_root_is_not_followed_into_the_container(tmp_path: Path) -> None:
+def test_a_link_out_of_the_root_and_a_missing_path_lose_only_themselves(tmp_path: Path) -> None:
     HostRoot(tmp_path)
     (tmp_path / "etc/os-release").unlink()
     (tmp_path / "etc/os-release").symlink_to("/etc/os-release")
     (tmp_path / "scratch").symlink_to("/var")
-    given = context(FLEETGAUGE_HOST_ROOT=str(tmp_path), FLEETGAUGE_HOST_PATHS="/scratch")
+    paths = {"FLEETGAUGE_HOST_PATHS": "/scratch,/nonexistent,/"}
+    given = context(environ=paths, FLEETGAUGE_HOST_ROOT=str(tmp_path))
     found = collected(given)
     assert not any(tag.startswith("os:") for tags in values(found, metrics.INFO) for tag in tags)
-    assert values(found, metrics.DISK_USED) == {}
-    assert given.report.lost == [f"the file system of /scratch: a symbolic link leads out of {tmp_path}"]
+    assert list(values(found, metrics.DISK_USED)) == [("path:/",)]
+    assert given.report.lost == [
+        f"the file system of /scratch: a symbolic link leads out of {tmp_path}",
+        "the file system of /nonexistent: No such file or directory",
+    ]
 
 
 def test_os_release_is_also_read_below_usr_lib(tmp_path: Path) -> None:
