@@ -118,19 +118,11 @@ def test_upgrade_changes_no_immutable_field() -> None:
         assert first["DaemonSet/fleetgauge-host"] == other["DaemonSet/fleetgauge-host"]
 
 
-def test_memory_of_a_node_is_for_its_records_and_one_process_more() -> None:
-    nodes = {"enabled": True, "collectors": ["xenna"]}
+def test_resources_of_a_node_follow_its_collectors_and_are_replaced_singly() -> None:
+    own = {"limits": {"memory": "1Gi"}}
+    nodes = {"enabled": True, "collectors": ["xenna"], "resources": own}
     template = pod("DaemonSet", "default", {"daemonSet": nodes, "collectors": {"xenna": LOCAL}})
-    assert container(template)["resources"] == {
-        "limits": {"memory": "256Mi"},
-        "requests": {"cpu": "20m", "memory": "128Mi"},
-    }
-
-
-def test_resources_of_a_node_replace_single_defaults() -> None:
-    own = {"limits": {"memory": "1Gi"}, "requests": {"memory": "1Gi"}}
-    given = container(pod("DaemonSet", "daemonset", {"daemonSet": {"resources": own}}))["resources"]
-    assert given == {"limits": {"memory": "1Gi"}, "requests": {"cpu": "20m", "memory": "1Gi"}}
+    assert container(template)["resources"] == own | {"requests": {"cpu": "20m", "memory": "128Mi"}}
 
 
 @pytest.mark.parametrize("source", [{"csi": {"driver": "local.csi.example.com"}}, None])

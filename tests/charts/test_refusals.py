@@ -119,16 +119,13 @@ class Namespace(LoopbackServer[Request]):
     def respond(self, request: Request) -> Answer:
         resource = {"name": "namespaces", "kind": "Namespace", "namespaced": False, "verbs": ["get"]}
         labels = {"pod-security.kubernetes.io/enforce": self.level} if self.level else {}
+        metadata = {"name": "monitoring", "labels": labels}
         answers: dict[str, object] = {
             "/version": {"major": "1", "minor": "36", "gitVersion": "v1.36.0"},
             "/api": {"kind": "APIVersions", "versions": ["v1"]},
             "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
             "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": [resource]},
-            "/api/v1/namespaces/monitoring": {
-                "kind": "Namespace",
-                "apiVersion": "v1",
-                "metadata": {"name": "monitoring", "labels": labels},
-            },
+            "/api/v1/namespaces/monitoring": {"kind": "Namespace", "apiVersion": "v1", "metadata": metadata},
         }
         found = answers.get(request.path)
         return Answer.json(200, found) if found else Answer(404)
