@@ -163,15 +163,7 @@ IN_S3 = {"collectors": {"xenna": {"enabled": True, "settings": {"paths": ["s3://
         ({"datadog": {"url": "https://intake.example.com:8443/api"}, **ROLE}, [8443], []),
         ({"datadog": {"url": "http://intake", "allowPlainHttp": "intake"}, **SECRET}, [80], []),
         ({"datadog": {"url": "http://intake/api", "allowPlainHttp": "intake:80"}}, [80], AGENT + METADATA),
-        (
-            {
-                "datadog": {"url": "http://intake:8080", "allowPlainHttp": "intake:8080"},
-                **SECRET,
-                "state": {"s3": "s3://bucket"},
-            },
-            [8080],
-            AGENT + METADATA,
-        ),
+        ({**SECRET, "state": {"s3": "s3://bucket"}}, [], AGENT + METADATA),
         ({"collectors": {"wandb": {"settings": {"base_url": "https://w:8444"}}}, **ROLE}, [8444], []),
         ({"aws": {"endpointUrl": "https://[fd00::1]:8445", "podIdentity": True}}, [8445], AGENT),
         ({"proxy": {"url": "http://proxy:3128/"}, **SECRET, **IN_S3}, [3128], AGENT + METADATA),

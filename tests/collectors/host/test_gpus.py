@@ -108,16 +108,9 @@ def test_a_gpu_at_its_power_cap_is_not_slowed(
     assert by_gpu(found, metrics.GPU_SLOWED)["0"] == slowed
 
 
-def test_a_driver_without_mig_has_utilization(monkeypatch: pytest.MonkeyPatch) -> None:
-    tape = recording("mixed")
-    tape["functions_not_found"].append("nvmlDeviceGetMigMode")
-    binding(monkeypatch, Driver(tape))
-    assert by_gpu(collected(), metrics.GPU_UTILIZATION)["0"] == 50
-
-
-def test_mig_mode_that_is_pending_is_not_enabled_and_unknown_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mig_mode_that_is_pending_or_not_known_to_the_driver_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     tape = recording("h100x8")
-    for index, mode in enumerate([[0, 1], [1, 0], 999]):
+    for index, mode in enumerate([[0, 1], [1, 0], 999, 13, 3]):  # unknown, not found, not supported
         tape["devices"][index]["nvmlDeviceGetMigMode"] = mode
     binding(monkeypatch, Driver(tape))
     found = collected()
