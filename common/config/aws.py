@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from common.config.settings import CoreSettings
 from common.errors import ConfigurationError, SourceError
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 3
 READ_TIMEOUT = 5
 ATTEMPTS = 3
+
+_DENIED = "; the role needs the permissions of docs/iam-policy.json"
+_REGION = "; the bucket is in another region; set AWS_REGION to its own"
+_FIXES = {
+    **dict.fromkeys(("AccessDenied", "403"), _DENIED),
+    **dict.fromkeys(("PermanentRedirect", "301", "AuthorizationHeaderMalformed"), _REGION),
+}
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +82,31 @@ def _timestamp(value: Any) -> datetime:  # Any: text or a number, depending on t
     except (TypeError, ValueError):
         parsed: datetime = parse_timestamp(value)
         return parsed
+
+
+class ChangedFileError(OSError):
+    """A file or object has another version than the one that was requested."""
+
+
+def request_s3(request: Callable[[], T]) -> T:
+    """Return the result of a request to S3.
+
+    Where it fails it raises OSError with a reason that a person can act on: FileNotFoundError for an object
+    that does not exist, ChangedFileError for one of another version.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        return request()
+    except ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", "unknown"))
+        if code in {"PreconditionFailed", "412", "InvalidRange", "416"}:
+            raise ChangedFileError("it was uploaded again while it was read") from None
+        if code in {"NoSuchKey", "404"}:
+            raise FileNotFoundError("it does not exist") from None
+        raise OSError(f"S3 answers {code}{_FIXES.get(code, '')}") from None
+    except BotoCoreError as error:
+        raise OSError(str(error)) from None
 
 
 def read_secret(client: Any, secret_id: str) -> dict[str, Any] | None:  # Any: see `client`, and JSON

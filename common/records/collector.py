@@ -76,9 +76,6 @@ class RecordSettings(CollectorSettings):
         description="How far back gauges are sent again, so that late records and a missed run heal; "
         "two steps by default, at least 5 minutes.",
     )
-    max_objects: int = Field(
-        20_000, ge=1, description="Objects that a pattern in S3 may list; with more, the run is partial."
-    )
 
 
 S = TypeVar("S", bound=RecordSettings)
@@ -202,7 +199,7 @@ def _list(kind: RecordKind[S, B], context: Context[S]) -> _Listing:
         days = (0, 0)
     listing = context.memory.get("records")
     if not isinstance(listing, _Listing) or listing.days != days:
-        files = Files(context.core, *days, settings.max_objects)
+        files = Files(context.core, *days)
         found = files.find(settings.paths, kind.files)
         listing = _Listing(days, files, found, None if window.is_live else BackfillReader())
     if not window.is_live:

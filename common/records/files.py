@@ -10,6 +10,7 @@ and of one version of it (`If-Match`). Failures are raised as OSError with a rea
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -21,16 +22,18 @@ from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from itertools import chain, islice, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from common.config import aws
+from common.config.aws import ChangedFileError, request_s3
 from common.config.settings import CoreSettings
 from common.text import visible
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
-MAX_FILES = 100_000  # of a pattern
+MAX_FILES = 100_000  # of a pattern; in S3, that are listed for it
+TOO_MANY = f"it has more than {MAX_FILES:,} files; narrow the pattern"
 MAX_DISORDER = 600  # seconds by which a line may be older than a line before it
 MAX_DOCUMENT = 8 << 20  # bytes
 MAX_PREFETCHED = 4 << 20  # bytes of an object
@@ -46,15 +49,7 @@ _OWN_NUMBER = re.compile(r"(.+?)(\.[A-Za-z0-9_-]+)?\.\d{6}(\.[a-z]+)")
 DATE = "{date}"
 NOT_THERE = "it does not exist; where that is normal, write a wildcard in the path"
 
-T = TypeVar("T")
 Unreadable = list[tuple[str, str]]  # paths and reasons
-
-_DENIED = "the role needs s3:ListBucket on the bucket and s3:GetObject on its objects (docs/iam-policy.json)"
-_REGION = "the bucket is in another region; set AWS_REGION to its own"
-_FIXES = {
-    **dict.fromkeys(("AccessDenied", "403"), f"; {_DENIED}"),
-    **dict.fromkeys(("PermanentRedirect", "301", "AuthorizationHeaderMalformed"), f"; {_REGION}"),
-}
 
 
 class File(NamedTuple):
@@ -65,10 +60,6 @@ class File(NamedTuple):
     modified: float  # seconds since the epoch
     version: object  # S3: the ETag; on disk: device and inode, which stay when a file is renamed
     pattern: str = ""  # that matched it
-
-
-class ChangedFileError(OSError):
-    """The file has another version than the one that was listed."""
 
 
 class CorruptFileError(OSError):
@@ -135,42 +126,35 @@ class Disk:
         fixed = len(list(takewhile(is_fixed, parts[:-1])))
         root, parts = "/".join(parts[:fixed]), parts[fixed:]
         explicit = parts.index("**") if "**" in parts else len(parts)
-        directories: list[list[str]] = [[]]  # by the names below the root
 
-        def report(path: str, error: OSError) -> None:
+        def report(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):  # deleted since it was listed, or a link to nothing
-                unreadable.append((path, reason(error)))
+                unreadable.append((error.filename, reason(error)))
 
-        while directories:
-            above = directories.pop()
-            directory = "/".join((root, *above))
-            entries: list[os.DirEntry[str]] = []
-            try:
-                entries += os.scandir(directory or "/")
-            except OSError as error:
-                report(directory, error)
-            for entry in entries:
-                names_below, is_link = [*above, entry.name], entry.is_symlink()
-                is_directory = os.path.isdir(entry.path) if is_link else entry.is_dir()  # noqa: PTH112
-                if not matches(names_below, parts, inside=is_directory):
-                    continue
-                try:
-                    if not is_directory:
-                        yield self.file(entry.path)
-                    elif len(above) < explicit or not is_link:
-                        directories.append(names_below)
-                except OSError as error:
-                    report(entry.path, error)
+        for directory, below, others in os.walk(root or "/", onerror=report, followlinks=True):
+            above = [name for name in directory.removeprefix(root).split("/") if name]
+            below[:] = [
+                name
+                for name in below
+                if matches([*above, name], parts, inside=True)
+                and (len(above) < explicit or not os.path.islink(f"{directory}/{name}"))  # noqa: PTH114
+            ]
+            for name in others:
+                if matches([*above, name], parts):
+                    try:
+                        yield self.file(os.path.join(directory, name))  # noqa: PTH118
+                    except OSError as error:
+                        report(error)
 
     def file(self, path: str) -> File:
         """Return a file as it is now; OSError where it is not a regular one."""
         status = os.stat(path)  # noqa: PTH116  # faster than Path
         if not stat.S_ISREG(status.st_mode):
-            raise OSError("it is not a regular file")
+            raise OSError(errno.EINVAL, "it is not a regular file", path)
         try:
             path.encode()
         except UnicodeEncodeError:
-            raise OSError("its name is not UTF-8") from None
+            raise OSError(errno.EILSEQ, "its name is not UTF-8", path) from None
         return File(path, status.st_size, status.st_mtime, (status.st_dev, status.st_ino))
 
     def current(self, file: File) -> File:
@@ -202,9 +186,8 @@ class Disk:
 class Buckets:
     """The buckets that one account can read, with objects by paths of the form s3://bucket/key."""
 
-    def __init__(self, core: CoreSettings, max_objects: int) -> None:
+    def __init__(self, core: CoreSettings) -> None:
         self._core = core
-        self._max_objects = max_objects
         self._listed: dict[tuple[str, int], list[File]] = {}  # by prefix and limit
 
     @cached_property
@@ -220,10 +203,9 @@ class Buckets:
         """Yield the objects that match a pattern, as on disk; too many are reported in `unreadable`."""
         parts = split(pattern)
         below = [*parts, "**", names] if is_fixed(pattern) or pattern.endswith("/") else parts
-        listed = self._list(_MAGIC.split(pattern, maxsplit=1)[0], self._max_objects)
-        if len(listed) > self._max_objects:
-            limit = f"more than {self._max_objects} objects; narrow the pattern, or raise MAX_OBJECTS"
-            unreadable.append((pattern, limit))
+        listed = self._list(_MAGIC.split(pattern, maxsplit=1)[0], MAX_FILES)
+        if len(listed) > MAX_FILES:
+            unreadable.append((pattern, TOO_MANY))
         for file in listed:
             path = file.path.split("/")
             if path[-1] and (matches(path, parts) or matches(path, below)):
@@ -236,7 +218,7 @@ class Buckets:
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=bucket, Prefix=key, PaginationConfig={"MaxItems": limit + 1}
             )
-            answers = _call(lambda: list(pages))
+            answers = request_s3(lambda: list(pages))
             if any("Name" not in page for page in answers):  # botocore parses any XML as an empty page
                 raise OSError("the answer is no listing of a bucket; check AWS_ENDPOINT_URL")
             listed = self._listed[prefix, limit] = []
@@ -248,7 +230,7 @@ class Buckets:
     def file(self, path: str) -> File:
         """Return an object as it is now; raises OSError."""
         bucket, key = _bucket_and_key(path)
-        head = _call(lambda: self._client.head_object(Bucket=bucket, Key=key))
+        head = request_s3(lambda: self._client.head_object(Bucket=bucket, Key=key))
         return File(path, head["ContentLength"], head["LastModified"].timestamp(), head["ETag"])
 
     def current(self, file: File) -> File:
@@ -270,7 +252,7 @@ class Buckets:
         size, byte_range, content = end - start, f"bytes={start}-{end - 1}", b""
         get = partial(self._client.get_object, Range=byte_range, IfMatch=str(file.version))
         for _ in range(ATTEMPTS):
-            found = _call(lambda: get(Bucket=bucket, Key=key))
+            found = request_s3(lambda: get(Bucket=bucket, Key=key))
             with closing(found["Body"]) as body, suppress(BotoCoreError):
                 content = body.read(size + 1)  # a server that ignores the range sends more
             if len(content) == size:
@@ -278,31 +260,14 @@ class Buckets:
         raise OSError(f"S3 sent {len(content)} of {size} bytes")
 
 
-def reason(error: OSError) -> str:
+def reason(error: Exception) -> str:
     """Return why something failed, without the path and the error number."""
-    return error.strerror or str(error)
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _bucket_and_key(path: str) -> tuple[str, str]:
     bucket, _, key = path.removeprefix(SCHEME).partition("/")
     return bucket, key
-
-
-def _call(request: Callable[[], T]) -> T:
-    """Return the result of a request; raise OSError with a readable reason where it fails."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    try:
-        return request()
-    except ClientError as error:
-        code = str(error.response.get("Error", {}).get("Code", "unknown"))
-        if code in {"PreconditionFailed", "412", "InvalidRange", "416"}:
-            raise ChangedFileError("it was uploaded again while it was read") from None
-        if code in {"NoSuchKey", "404"}:
-            raise FileNotFoundError("it does not exist") from None
-        raise OSError(f"S3 answers {code}{_FIXES.get(code, '')}") from None
-    except BotoCoreError as error:
-        raise OSError(str(error)) from None
 
 
 class Found(NamedTuple):
@@ -315,9 +280,9 @@ class Found(NamedTuple):
 class Files:
     """The files of a run. `{date}` in a pattern is each UTC day from `since` to `until`, both included."""
 
-    def __init__(self, core: CoreSettings, since: float, until: float, max_objects: int = 20_000) -> None:
+    def __init__(self, core: CoreSettings, since: float, until: float) -> None:
         self._disk = Disk()
-        self._buckets = Buckets(core, max_objects)
+        self._buckets = Buckets(core)
         first, last = (datetime.fromtimestamp(at, UTC).toordinal() for at in (since, max(since, until)))
         self._days = [date.fromordinal(day).isoformat() for day in range(first, last + 1)]
 
@@ -336,7 +301,7 @@ class Files:
                 matched = chain.from_iterable(storage.files(path, names, unreadable) for path in dated)
                 files = {file.path: file._replace(pattern=pattern) for file in islice(matched, MAX_FILES)}
                 if next(matched, None):
-                    unreadable.append((pattern, f"more than {MAX_FILES} files; narrow the pattern"))
+                    unreadable.append((pattern, TOO_MANY))
                 fixed = "/".join(takewhile(is_fixed, split(pattern.replace(DATE, "*"))))
                 if not (files or len(unreadable) > n_before or storage.exists(fixed)):
                     unreadable.append((fixed, NOT_THERE))

@@ -20,33 +20,19 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from common.records.files import (
-    COMPRESSED,
-    MAX_DISORDER,
-    ChangedFileError,
-    Content,
-    CorruptFileError,
-    File,
-    Files,
-    is_in_s3,
-)
+from common.config.aws import ChangedFileError
+from common.records.files import COMPRESSED, MAX_DISORDER, Content, File, Files, is_in_s3
 from fleetgauge.records import MAX_LINE_BYTES, Json
 
 MAX_OPEN_OBJECTS = 8  # objects in S3 that are requested at once
+BLOCK = 1 << 20  # bytes of the first step back from the end; each further step is twice as long
+PROBE = 1 << 16  # bytes whose times decide whether to go further back
+CHUNK = 1 << 20  # bytes to decompress at a time
 
 TimeOf = Callable[[Json], float | None]
 # A line that is not blank: its byte in the (decompressed) content, and its value or the damage to it. A
 # `nul_hole` may precede a value.
 RecordLine = tuple[int, Json | None, str | None]
-
-
-class Sizes(NamedTuple):
-    """How many bytes are read at a time; tests take small ones."""
-
-    block: int = 1 << 20  # the first step back from the end; each further step is twice as long
-    probe: int = 1 << 16  # whose times decide whether to go further back
-    chunk: int = 1 << 20  # that are read at a time at most
-    line: int = MAX_LINE_BYTES  # without the newline; a longer one is damage
 
 
 class Piece(NamedTuple):
@@ -58,16 +44,12 @@ class Piece(NamedTuple):
     damage: str | None = None
 
 
-DEFAULT = Sizes()
-
-
 def read(
     files: Files,
     selected: Iterable[tuple[File, float]],
     time_of: TimeOf,
     backfill: BackfillReader | None = None,
     until: float = math.inf,
-    sizes: Sizes = DEFAULT,
 ) -> Iterator[tuple[File, Iterator[RecordLine]]]:
     """Yield each file with its lines.
 
@@ -81,8 +63,8 @@ def read(
     def open_lines(file: File, since: float) -> Iterator[RecordLine]:
         content = files.storage(file.path).open(file)  # it is closed when its lines are
         if backfill is not None:
-            return backfill.lines(file, content, since, until, time_of, sizes)
-        return _lines(_pieces_since(file, content, since, time_of, sizes), sizes)
+            return backfill.lines(file, content, since, until, time_of)
+        return _lines(_pieces_since(file, content, since, time_of))
 
     def open_current(file_since: tuple[File, float]) -> Iterator[RecordLine]:
         file, since = file_since
@@ -111,9 +93,7 @@ def _raise(error: OSError) -> Iterator[RecordLine]:
 # Where to begin
 
 
-def _pieces_since(
-    file: File, content: Content, since: float, time_of: TimeOf, sizes: Sizes
-) -> Iterator[Piece]:
+def _pieces_since(file: File, content: Content, since: float, time_of: TimeOf) -> Iterator[Piece]:
     """Return the pieces of a file from where a window begins; its first bytes are fetched at once.
 
     Those of a plain file begin with the first line after an offset; a compressed one is read completely.
@@ -121,20 +101,20 @@ def _pieces_since(
     if file.path.endswith(COMPRESSED):
         from common.records.compression import decompress
 
-        content.prefetch(0, sizes.block)
-        return _pieces(decompress(file.path, content, sizes.chunk), sizes)
-    start = _search(content, since, time_of, sizes)
-    return _pieces(_chunks(content, start, sizes.chunk), sizes, start, skipping=start > 0)
+        content.prefetch(0, BLOCK)
+        return _pieces(decompress(file.path, content, CHUNK))
+    start = _search(content, since, time_of)
+    return _pieces(_chunks(content, start, content.chunk), start, skipping=start > 0)
 
 
-def _search(content: Content, since: float, time_of: TimeOf, sizes: Sizes) -> int:
+def _search(content: Content, since: float, time_of: TimeOf) -> int:
     """Return an offset before which no line is from `since` on."""
 
     def is_older(offset: int) -> bool:
-        latest = _latest_time(content, offset, time_of, sizes)
+        latest = _latest_time(content, offset, time_of)
         return latest is not None and latest < since - MAX_DISORDER
 
-    high, step = content.size, sizes.block if since < math.inf else sizes.probe
+    high, step = content.size, BLOCK if since < math.inf else PROBE
     while True:
         low = max(0, high - step)
         content.prefetch(low, high)
@@ -142,16 +122,16 @@ def _search(content: Content, since: float, time_of: TimeOf, sizes: Sizes) -> in
             break
         high, step = low, 2 * step
     # What a few more probes exclude of the last step is neither read nor parsed.
-    while high - low > max(content.chunk, sizes.block // 4):
+    while high - low > max(content.chunk, BLOCK // 4):
         middle = (low + high) // 2
         low, high = (middle, high) if is_older(middle) else (low, middle)
     return low
 
 
-def _latest_time(content: Content, offset: int, time_of: TimeOf, sizes: Sizes) -> float | None:
+def _latest_time(content: Content, offset: int, time_of: TimeOf) -> float | None:
     """Return the latest time in the first lines from an offset on; None where no line has one."""
-    for piece in _pieces(_chunks(content, offset, sizes.probe), sizes, offset, skipping=offset > 0):
-        if times := _times(_lines([piece], sizes), time_of):
+    for piece in _pieces(_chunks(content, offset, PROBE), offset, skipping=offset > 0):
+        if times := _times(_lines([piece]), time_of):
             return max(times)
     return None
 
@@ -171,9 +151,7 @@ def _chunks(content: Content, offset: int, size: int) -> Iterator[bytes]:
         offset += len(found)
 
 
-def _pieces(
-    chunks: Iterable[bytes], sizes: Sizes, start: int = 0, *, skipping: bool = False
-) -> Iterator[Piece]:
+def _pieces(chunks: Iterable[bytes], start: int = 0, *, skipping: bool = False) -> Iterator[Piece]:
     """Cut chunks that follow each other into pieces of complete lines.
 
     With `skipping`, they begin inside a line, which is passed over. So is a line that is too long, in bounded
@@ -190,16 +168,16 @@ def _pieces(
         if text:
             yield Piece(start, start + len(text), text)
             start += len(text)
-        if skipping or len(remainder) > sizes.line:
+        if skipping or len(remainder) > MAX_LINE_BYTES:
             end = start + len(remainder)
             if not skipping:
                 yield Piece(start, end, b"", "too_long")
             start, remainder, skipping = end, b"", True
 
 
-def _lines(pieces: Iterable[Piece], sizes: Sizes) -> Iterator[RecordLine]:
+def _lines(pieces: Iterable[Piece]) -> Iterator[RecordLine]:
     """Parse each line; blank ones are left out."""
-    parse, longest = orjson.loads, sizes.line + 1  # with the newline
+    parse, longest = orjson.loads, MAX_LINE_BYTES + 1  # with the newline
     for start, _, text, damage in pieces:
         if damage:
             yield start, None, damage
@@ -212,7 +190,7 @@ def _lines(pieces: Iterable[Piece], sizes: Sizes) -> Iterator[RecordLine]:
             if type(value) is dict and size <= longest:
                 yield start, value, None
             else:
-                value, damage = _interpret(line[:-1], start, sizes)
+                value, damage = _interpret(line[:-1], start)
                 if damage:
                     yield start, None, damage
                 if value is not None:
@@ -220,9 +198,9 @@ def _lines(pieces: Iterable[Piece], sizes: Sizes) -> Iterator[RecordLine]:
             start += size
 
 
-def _interpret(line: bytes, start: int, sizes: Sizes) -> tuple[Json | None, str | None]:
+def _interpret(line: bytes, start: int) -> tuple[Json | None, str | None]:
     """Return the object in a line, and the damage to it; neither for a blank line."""
-    if len(line) > sizes.line:
+    if len(line) > MAX_LINE_BYTES:
         return None, "too_long"
     text = (line.removeprefix(BOM_UTF8) if start == 0 else line).lstrip(b"\0")
     hole = "nul_hole" if line.startswith(b"\0") else None
@@ -259,23 +237,19 @@ class BackfillReader:
 
     def __init__(self, max_bytes: int = 64 << 20) -> None:
         self._left: dict[File, tuple[int, list[Piece]]] = {}  # offset to read on from, and pieces before it
-        self._damage: dict[File, CorruptFileError] = {}
         self._free = max_bytes
 
     def lines(
-        self, file: File, content: Content, since: float, until: float, time_of: TimeOf, sizes: Sizes
+        self, file: File, content: Content, since: float, until: float, time_of: TimeOf
     ) -> Iterator[RecordLine]:
-        """Return the lines of a window, up to where all lines are later; its first bytes are fetched.
-
-        CorruptFileError follows those of each window that may have lines behind the damage.
-        """
+        """Return the lines of a window, up to where all lines are later; its first bytes are fetched."""
         is_compressed = file.path.endswith(COMPRESSED)
         is_first = file not in self._left
         end, stored = self._left.pop(file, (0, []))
         if is_first:
-            pieces = _pieces_since(file, content, since, time_of, sizes)
+            pieces = _pieces_since(file, content, since, time_of)
         else:
-            pieces = _pieces(_chunks(content, end, sizes.chunk), sizes, end)
+            pieces = _pieces(_chunks(content, end, content.chunk), end)
         self._free += sum(len(piece.text) for piece in stored)
 
         def window() -> Iterator[RecordLine]:
@@ -284,8 +258,8 @@ class BackfillReader:
             unpacked = (piece._replace(text=zlib.decompress(piece.text)) for piece in packed)
             needed: list[Piece] = []
             first, size, position, last = None, 0, end, -math.inf
-            for piece in chain(unpacked, self._before_damage(file, pieces)):
-                lines = list(_lines([piece], sizes))
+            for piece in chain(unpacked, pieces):
+                lines = list(_lines([piece]))
                 yield from lines
                 times = _times(lines, time_of) or [last]
                 last, position = times[-1], max(position, piece.end)
@@ -305,14 +279,5 @@ class BackfillReader:
                 self._left[file] = (content.size if is_compressed else position, needed + remaining)
             elif not is_compressed and first is not None:
                 self._left[file] = (first, [])
-            if file in self._damage and last < until + MAX_DISORDER:
-                raise self._damage[file]
 
         return window()
-
-    def _before_damage(self, file: File, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """Yield the pieces of a file, and note the damage that ends them."""
-        try:
-            yield from pieces
-        except CorruptFileError as error:
-            self._damage[file] = error

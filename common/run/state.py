@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tempfile
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,6 +21,7 @@ from common.config.settings import CoreSettings
 from common.errors import ConfigurationError, StateError
 from common.times import EARLIEST
 from common.window import MAX_AHEAD
+from fleetgauge.pages.atomic_file import atomic_file
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -113,13 +113,13 @@ class StateStore:
         bucket, _, key = path.removeprefix("s3://").partition("/")
         try:
             if s3:
-                return s3.get_object(Bucket=bucket, Key=key)["Body"].read(MAX_BYTES)
+                return aws.request_s3(lambda: s3.get_object(Bucket=bucket, Key=key)["Body"].read(MAX_BYTES))
             with Path(path).open("rb") as file:
                 return file.read(MAX_BYTES)
-        except Exception as error:
-            if isinstance(error, FileNotFoundError) or _code(error) == "NoSuchKey":
-                return None
-            raise StateError(f"cannot read {path}: {_reason(error)}") from None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StateError(f"cannot read {path}: {error.strerror or error}") from None
 
     def write(self, name: str, content: bytes) -> None:
         """Replace a document, completely or not at all; raises as `read`."""
@@ -127,37 +127,9 @@ class StateStore:
         bucket, _, key = path.removeprefix("s3://").partition("/")
         try:
             if s3:
-                s3.put_object(Bucket=bucket, Key=key, Body=content)
-            else:
-                _write_and_rename(Path(path), content)
-        except Exception as error:
-            raise StateError(f"cannot write {path}: {_reason(error)}") from None
-
-
-def _write_and_rename(path: Path, content: bytes) -> None:
-    """Write a file beside and rename it, which is atomic within a file system."""
-    with tempfile.NamedTemporaryFile(suffix=".new", dir=path.parent, delete=False) as beside:
-        try:
-            beside.write(content)
-            beside.flush()
-            Path(beside.name).rename(path)
-        except OSError:
-            Path(beside.name).unlink(missing_ok=True)
-            raise
-
-
-def _code(error: Exception) -> str:
-    """Return the code of an error of AWS; empty for any other error."""
-    response = getattr(error, "response", None) or {}
-    return str(response.get("Error", {}).get("Code", ""))
-
-
-def _reason(error: Exception) -> str:
-    """Return why a store failed, with the permissions to check where AWS refused.
-
-    S3 reports a missing object as AccessDenied, and not as NoSuchKey, to a role without s3:ListBucket.
-    """
-    if code := _code(error):
-        allowed = "s3:GetObject and s3:PutObject on it, and s3:ListBucket"
-        return f"{code}; check that the bucket exists and that the role has {allowed}"
-    return getattr(error, "strerror", None) or str(error)
+                aws.request_s3(lambda: s3.put_object(Bucket=bucket, Key=key, Body=content))
+                return
+            with atomic_file(Path(path)) as file:
+                file.write(content.decode(errors="replace"))  # ours is ASCII; a damaged one may be anything
+        except OSError as error:
+            raise StateError(f"cannot write {path}: {error.strerror or error}") from None

@@ -131,8 +131,9 @@ def differences(found: Points, expected: Points) -> list[tuple[Key, float | None
 
 @contextmanager
 def unreadable(paths: Collection[str]) -> Iterator[None]:
-    """Make files refuse to be opened, also for root, to whom permissions do not apply."""
-    refused, originals = frozenset(paths), (builtins.open, io.open, os.open)
+    """Make files and directories refuse to be read, also for root, to whom permissions do not apply."""
+    refused = frozenset(paths)
+    originals: Any = (builtins.open, io.open, os.open, os.scandir)
 
     def guarded(original: Callable[..., Any]) -> Callable[..., Any]:
         def opened(path: Any, *arguments: Any, **options: Any) -> Any:
@@ -142,8 +143,8 @@ def unreadable(paths: Collection[str]) -> Iterator[None]:
 
         return opened
 
-    builtins.open, io.open, os.open = (guarded(original) for original in originals)
+    builtins.open, io.open, os.open, os.scandir = (guarded(each) for each in originals)
     try:
         yield
     finally:
-        builtins.open, io.open, os.open = originals
+        builtins.open, io.open, os.open, os.scandir = originals

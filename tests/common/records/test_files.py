@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from common.config.aws import ChangedFileError
 from common.config.settings import CoreSettings
 from common.records.files import (
     MAX_DOCUMENT,
     NOT_THERE,
-    ChangedFileError,
+    TOO_MANY,
     Files,
     Found,
     former_names,
@@ -20,6 +21,7 @@ from common.records.files import (
     shown,
     unit,
 )
+from support.record_runs import unreadable
 
 NOW = 2_000_000_000
 
@@ -69,15 +71,6 @@ def test_paths_and_errors_are_shown_as_printable_text() -> None:
 
 
 # Patterns
-
-
-def test_directory_matches_all_json_lines_below_it(tmp_path: Path) -> None:
-    make(tmp_path, "a.jsonl", "sub/deep/b.jsonl", "sub/c.jsonl.3.gz", "d.json")
-    make(tmp_path, ".hidden.jsonl", ".h/e.jsonl", "f.jsonl.bak")
-    expected = [f"{tmp_path}/a.jsonl", f"{tmp_path}/sub/c.jsonl.3.gz", f"{tmp_path}/sub/deep/b.jsonl"]
-    assert found(tmp_path) == expected
-    assert found(f"{tmp_path}/", tmp_path / "a.jsonl") == expected
-    assert list(files().find([str(tmp_path)], "d.*").files) == [f"{tmp_path}/d.json"]
 
 
 @pytest.mark.parametrize(
@@ -140,23 +133,14 @@ def test_document_is_read_to_a_byte_more_than_it_may_have(tmp_path: Path) -> Non
 # What is unreadable
 
 
-def test_what_is_no_readable_file_is_reported_and_the_others_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_readable_file_is_reported_and_the_others_are_found(tmp_path: Path) -> None:
     make(tmp_path, "a.jsonl", "directory.jsonl/b.log", "locked/b.jsonl")
     os.mkfifo(tmp_path / "pipe.jsonl")
     os.mkfifo(tmp_path / "other pipe")
     (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
     os.close(os.open(os.fsencode(tmp_path) + b"/\xff.jsonl", os.O_CREAT))
-    scandir = os.scandir
-
-    def denied(path: str) -> object:
-        if path.endswith("locked"):
-            raise PermissionError(errno.EACCES, "Permission denied", path)
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", denied)  # the tests may run as root, who may read everything
-    result = files().find([str(tmp_path), f"{tmp_path}/loop.jsonl/*/b.jsonl"])
+    with unreadable([f"{tmp_path}/locked"]):
+        result = files().find([str(tmp_path), f"{tmp_path}/loop.jsonl/*/b.jsonl"])
     assert sorted(result.files) == [f"{tmp_path}/a.jsonl"]
     assert {(shown(path).removeprefix(f"{tmp_path}/"), why) for path, why in result.unreadable} == {
         ("pipe.jsonl", "it is not a regular file"),
@@ -175,7 +159,7 @@ def test_more_files_than_the_limit_are_reported_and_the_first_are_found(
     monkeypatch.setattr("common.records.files.MAX_FILES", 2)
     result = files().find([str(tmp_path)])
     assert len(result.files) == 2
-    assert result.unreadable == [(str(tmp_path), "more than 2 files; narrow the pattern")]
+    assert result.unreadable == [(str(tmp_path), TOO_MANY)]
 
 
 # Files that change

@@ -8,12 +8,12 @@ import math
 import os
 import tempfile
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -22,14 +22,32 @@ from hypothesis import strategies as st
 from common.config.settings import CoreSettings
 from common.records.compression import MAX_WINDOW_LOG, zstd
 from common.records.files import File, Files
-from common.records.reader import BackfillReader, RecordLine, Sizes, read
+from common.records.reader import BackfillReader, RecordLine, read
 from fleetgauge.records import Json
 
-SMALL = Sizes(block=200, probe=60, chunk=90, line=150)
 
-suffixes = pytest.mark.parametrize(
-    ("suffix", "compress"), [(".gz", gzip.compress), (".zst", zstd.compress)], ids=["gzip", "zstd"]
-)
+class Sizes(NamedTuple):
+    """How many bytes are read at a time, and how long a line may be."""
+
+    block: int = 200
+    probe: int = 60
+    chunk: int = 90
+    line: int = 150
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Have files be read in these sizes."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("common.records.files.DISK_CHUNK", self.chunk)
+            for name, size in (("BLOCK", self.block), ("PROBE", self.probe), ("CHUNK", self.chunk)):
+                patch.setattr(f"common.records.reader.{name}", size)
+            patch.setattr("common.records.reader.MAX_LINE_BYTES", self.line)
+            yield
+
+
+SMALL = Sizes()
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstd.compress}
 
 
 def time_of(value: Json) -> float | None:
@@ -46,12 +64,14 @@ def listed(folder: Path) -> tuple[Files, list[File]]:
     return files, list(files.find([str(folder)]).files.values())
 
 
-def lines_of(path: Path, since: float = 0, sizes: Sizes = SMALL) -> list[RecordLine]:
+def lines_of(path: Path, since: float = 0, sizes: Sizes | None = SMALL) -> list[RecordLine]:
+    """Return the lines of a window; without sizes, as they are read in production."""
     files, [file] = listed(path)
     found = []
-    for same, lines in read(files, [(file, since)], time_of, sizes=sizes):
-        assert same == file
-        found += list(lines)
+    with sizes.used() if sizes else nullcontext():
+        for same, lines in read(files, [(file, since)], time_of):
+            assert same == file
+            found += list(lines)
     return found
 
 
@@ -106,16 +126,19 @@ def test_lines_have_offsets_and_values_or_damage(
     tmp_path: Path, content: bytes, expected: list[RecordLine]
 ) -> None:
     (tmp_path / "a.jsonl").write_bytes(content)
-    assert lines_of(tmp_path / "a.jsonl", sizes=Sizes()) == expected
+    assert lines_of(tmp_path / "a.jsonl", sizes=None) == expected
 
 
+@pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("filler", [b"x", b"\0"])
-def test_endless_line_or_hole_is_passed_over_in_bounded_memory(tmp_path: Path, filler: bytes) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(record(1) + filler * 20_000_000 + record(2) + record(3))
+def test_endless_line_or_hole_is_passed_over_in_bounded_memory(
+    tmp_path: Path, filler: bytes, suffix: str
+) -> None:
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(COMPRESS[suffix](record(1) + filler * 20_000_000 + record(2) + record(3)))
     tracemalloc.start()
-    found = lines_of(path, sizes=Sizes())
-    assert tracemalloc.get_traced_memory()[1] < 8_000_000
+    found = lines_of(path, sizes=None)
+    assert tracemalloc.get_traced_memory()[1] < 12_000_000
     tracemalloc.stop()
     assert found == [(0, {"t": 1}, None), (9, None, "too_long"), (20_000_018, {"t": 3}, None)]
 
@@ -167,22 +190,22 @@ sizes = st.builds(
 
 @given(
     content=contents(),
-    since=st.integers(9000, 60_000),
+    since=st.integers(9000, 60_000) | st.just(math.inf),
     sizes=sizes,
-    suffix=st.sampled_from(["", ".gz", ".zst"]),
+    suffix=st.sampled_from([*COMPRESS]),
 )
-@settings(max_examples=150)
-def test_window_has_all_lines_from_its_start_on(
-    content: bytes, since: int, sizes: Sizes, suffix: str
+@settings(max_examples=200)
+def test_window_has_all_lines_from_its_start_on_and_the_last_record(
+    content: bytes, since: float, sizes: Sizes, suffix: str
 ) -> None:
     expected = brute_force(content, sizes.line)
-    compress: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstd.compress}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"a.jsonl{suffix}")
-        path.write_bytes(compress[suffix](content))
+        path.write_bytes(COMPRESS[suffix](content))
         found = lines_of(path, since, sizes)
     assert found == expected[len(expected) - len(found) :]
     assert all(time < since for time in times(expected[: len(expected) - len(found)]))
+    assert times(found)[-1:] == times(expected)[-1:]
     if suffix:
         assert found == expected
 
@@ -205,11 +228,12 @@ def test_windows_of_a_backfill_have_what_one_pass_has(
         backfill, found = BackfillReader(room), list[RecordLine]()
         last = max(times(expected), default=9000)
         for since in range(9000, last + 1, width):
-            for _, lines in read(files, [(file, since)], time_of, backfill, since + width, sizes):
+            with sizes.used():
+                [(_, lines)] = read(files, [(file, since)], time_of, backfill, since + width)
                 part = list(lines)
-                starts = [start for start, _, _ in part]
-                assert starts == sorted(starts)
-                found += [line for line in part if any(since <= at < since + width for at in times([line]))]
+            starts = [start for start, _, _ in part]
+            assert starts == sorted(starts)
+            found += [line for line in part if any(since <= at < since + width for at in times([line]))]
     assert sorted(found, key=lambda line: line[0]) == expected
 
 
@@ -266,48 +290,32 @@ def test_lines_longer_than_a_probe_do_not_make_all_be_read(tmp_path: Path) -> No
 # Compressed files
 
 
-@suffixes
-def test_compressed_file_has_several_members_and_may_be_unfinished(
-    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
-) -> None:
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_compressed_file_has_several_members_and_may_be_unfinished(tmp_path: Path, suffix: str) -> None:
+    compress = COMPRESS[suffix]
     path = tmp_path / f"a.jsonl.1{suffix}"
     path.write_bytes(compress(record(1) + b'{"t"') + compress(b":2}\n") + compress(record(3)))
     assert times(lines_of(path)) == [1, 2, 3]
     noise = Random(5)
     content = compress(b"".join(record(number, x=noise.randbytes(60).hex()) for number in range(5000)))
     path.write_bytes(content[: len(content) // 2])
-    found = lines_of(path, sizes=Sizes())
+    found = lines_of(path, sizes=None)
     assert times(found) == list(range(len(found)))
     assert 1000 < len(found) < 4000
 
 
-@suffixes
-def test_corrupt_file_gives_what_precedes_the_damage(
-    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
-) -> None:
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_corrupt_file_gives_what_precedes_the_damage(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.jsonl{suffix}"
-    path.write_bytes(compress(record(1) + record(2)) + b"no second member")
+    path.write_bytes(COMPRESS[suffix](record(1) + record(2)) + b"no second member")
     files, [file] = listed(path)
-    for _, lines in read(files, [(file, 0)], time_of, sizes=SMALL):
+    for _, lines in read(files, [(file, 0)], time_of):
         assert times(islice(lines, 2)) == [1, 2]
         with pytest.raises(OSError, match="corrupt"):
             next(lines)
     path.write_bytes(record(1))
     with pytest.raises(OSError, match="corrupt"):
         lines_of(path)
-
-
-@suffixes
-def test_file_that_expands_to_much_is_read_in_bounded_memory(
-    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
-) -> None:
-    path = tmp_path / f"a.jsonl{suffix}"
-    path.write_bytes(compress(record(1) + bytes(20_000_000) + record(2)))
-    tracemalloc.start()
-    found = lines_of(path, sizes=Sizes())
-    assert tracemalloc.get_traced_memory()[1] < 20_000_000
-    tracemalloc.stop()
-    assert found == [(0, {"t": 1}, None), (9, None, "too_long")]
 
 
 def test_file_that_needs_unusual_memory_is_corrupt(tmp_path: Path) -> None:
@@ -320,40 +328,6 @@ def test_file_that_needs_unusual_memory_is_corrupt(tmp_path: Path) -> None:
 
 
 # Files that change or fail
-
-
-def read_all(files: Files, found: Sequence[File]) -> dict[str, list[float] | str]:
-    """Return the times in each file, or why it is lost."""
-    result: dict[str, list[float] | str] = {}
-    for file, lines in read(files, [(file, 0.0) for file in found], time_of):
-        name = file.path.rpartition("/")[2]
-        try:
-            result[name] = times(lines)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            result[name] = str(error)
-    return result
-
-
-def test_error_while_reading_is_raised_from_the_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("a", "b"):
-        write_seconds(tmp_path / f"{name}.jsonl", 1000, 3000)
-    files, found = listed(tmp_path)
-    pread, failures = os.pread, iter([False, True])
-
-    def failing(*arguments: int) -> bytes:
-        if next(failures, False):
-            raise OSError(5, "Input/output error")
-        return pread(*arguments)
-
-    monkeypatch.setattr(os, "pread", failing)
-    assert read_all(files, sorted(found)) == {
-        "a.jsonl": "[Errno 5] Input/output error",
-        "b.jsonl": list(range(1000, 3000)),
-    }
 
 
 def test_text_appended_or_cut_off_while_reading_ends_the_lines(tmp_path: Path) -> None:
@@ -390,29 +364,6 @@ def open_files(folder: Path) -> int:
     return count
 
 
-# Last lines
-
-
-@pytest.mark.parametrize(
-    ("content", "last"),
-    [
-        (b"", None),
-        (record(1), 1),
-        (record(1) + b'{"t":2}', 1),
-        (record(1) + record(2) + b"{\n[1]\n\xff\n\n", 2),
-        (record(1) + b"{\n" * 400, 1),
-        (b"x" * 500, None),
-    ],
-)
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_last_lines_have_the_last_record(
-    tmp_path: Path, content: bytes, last: int | None, suffix: str
-) -> None:
-    path = tmp_path / f"a.jsonl{suffix}"
-    path.write_bytes(gzip.compress(content) if suffix else content)
-    assert times(lines_of(path, math.inf))[-1:] == ([] if last is None else [last])
-
-
 # Backfills
 
 
@@ -420,7 +371,8 @@ def test_damage_is_reported_once_in_a_backfill(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(record(1) + b"x" * 2000 + b"\n" + record(2))
     files, found = listed(tmp_path)
     backfill, found_damage = BackfillReader(), list[str]()
-    for until in (10, 20):
-        for _, lines in read(files, [(file, 0) for file in found], time_of, backfill, until, SMALL):
-            found_damage += [damage for _, _, damage in lines if damage]
+    with SMALL.used():
+        for until in (10, 20):
+            for _, lines in read(files, [(file, 0) for file in found], time_of, backfill, until):
+                found_damage += [damage for _, _, damage in lines if damage]
     assert found_damage == ["too_long"]
