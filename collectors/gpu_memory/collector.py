@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from itertools import compress
 from typing import NamedTuple
@@ -138,9 +139,12 @@ class GpuMemoryGrammar(Grammar[tuple[Source, Measurement]]):
         for directory, why, modified in self._sinks.lost:
             if modified >= window.since or window.is_live:
                 self._context.report.lose(f"the sessions of {shown(directory)}", why)
-        for metric, time in self._sinks.counted:
-            if window.since <= time < window.until:
-                self._points.count(metric, (), None, time)
+        sessions = [each for each in self._sinks.sessions.values() if each.status == "interrupted"]
+        ended = [each.ended_at_ns // 10**9 for each in sessions if each.ended_at_ns is not None]
+        for metric, times in ((metrics.INTERRUPTED, ended), (metrics.OOM_DUMPS, self._sinks.dumps)):
+            for time in times:
+                if window.since <= time < window.until:
+                    self._points.count(metric, (), None, time)
         points: dict[Key, dict[int, float]] = {}  # by host, name and tags
         for (host, gpu, name, *tags), buckets in self._shared.buckets():
             figures = points.setdefault((host, name, *tags), {})
@@ -160,8 +164,9 @@ class GpuMemoryGrammar(Grammar[tuple[Source, Measurement]]):
     def present(self, records: object, *, complete: bool) -> Iterator[Series]:  # noqa: ARG002
         """Yield how many sessions there are of each status."""
         if complete:
+            found = Counter(session.status for session in self._sinks.sessions.values())
             for status in STATUSES:
-                yield metrics.SESSIONS(self._sinks.statuses[status], self._context.now, status=status)
+                yield metrics.SESSIONS(found[status], self._context.now, status=status)
 
 
 def _source(session: str, event: Measurement, device: int, *, by_job: bool) -> Source:

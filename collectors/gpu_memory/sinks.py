@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from collectors.gpu_memory.metrics import INTERRUPTED, OOM_DUMPS
-from common.metric import Metric
 from common.outcome import Report
 from common.records.files import NOT_THERE, Files, reason, shown
 from fleetgauge.gpu_memory import ManifestError
@@ -24,27 +22,25 @@ OF_A_DUMP = {"events.json", "metadata.json"}  # also of one that was renamed
 class Sinks:
     """The sinks and dumps below some paths that were written to since a time.
 
-    Manifests are read once. `counted` has interrupted sessions and dumps with the second of each. `lost` has
-    directories whose manifest cannot be read or listed, why, and when they were last written to.
+    Manifests are read once. `dumps` has the second of each. `lost` has directories whose manifest cannot be
+    read or listed, why, and when they were last written to.
     """
 
     def __init__(self, paths: Sequence[str], files: Files, report: Report, touched_since: float) -> None:
         self.files = files
-        self.statuses: Counter[str] = Counter()  # of sessions
-        self.counted: list[tuple[Metric, int]] = []
-        self.lost: list[tuple[str, str, float]] = []
+        self.sessions: dict[str, SessionSummary] = {}  # by name
+        self.dumps: list[int] = []
         self._manifests: dict[str, Manifest | str] = {}  # by directory; a text is why it cannot be read
         names: defaultdict[str, set[str]] = defaultdict(set)  # by directory
         modified: defaultdict[str, float] = defaultdict(float)
         # Beside segments. A directory has its manifest in it.
         folders = [folder for folder, _, name in (path.rpartition("/") for path in paths) if _SEGMENT in name]
         listed = files.find([*paths, *(f"{folder}/{MANIFEST_NAME}" for folder in folders)], "*")
-        self.lost += [(path, why, math.inf) for path, why in listed.unreadable if why != NOT_THERE]
+        self.lost = [(path, why, math.inf) for path, why in listed.unreadable if why != NOT_THERE]
         for file in listed.files.values():
             directory, _, name = file.path.rpartition("/")
             names[directory].add(name)
             modified[directory] = max(file.modified, modified[directory])
-        sessions: dict[str, SessionSummary] = {}
         for directory in sorted(path for path in names if modified[path] >= touched_since):
             found = names[directory]
             if PurePath(directory).name.startswith(DUMP) or found >= OF_A_DUMP:
@@ -56,11 +52,7 @@ class Sinks:
                     continue
                 if manifest.bad_entries:
                     report.drop("bad_manifest_entry", manifest.bad_entries, shown(directory))
-                sessions |= {session.session_id: session for session in manifest.sessions}
-        for session in sessions.values():
-            self.statuses[session.status] += 1
-            if session.status == "interrupted" and session.ended_at_ns is not None:
-                self.counted.append((INTERRUPTED, session.ended_at_ns // 1_000_000_000))
+                self.sessions |= {session.session_id: session for session in manifest.sessions}
 
     def session_of(self, path: str) -> str:
         """Return the session of events that do not name theirs: by the manifest, or else the directory."""
@@ -79,7 +71,7 @@ class Sinks:
         if created is None:
             report.drop("undated_oom_dump", 1, shown(directory))
         else:
-            self.counted.append((OOM_DUMPS, int(created.timestamp())))
+            self.dumps.append(int(created.timestamp()))
 
     def _manifest(self, directory: str) -> Manifest | str:
         """Return the manifest of a directory, or why there is none."""
@@ -91,6 +83,5 @@ class Sinks:
             except ManifestError as error:
                 self._manifests[directory] = shown(str(error))
             except (OSError, ValueError, RecursionError) as error:
-                why = reason(error) if isinstance(error, OSError) else str(error)
-                self._manifests[directory] = shown(f"cannot read the manifest {path}: {why}")
+                self._manifests[directory] = shown(f"cannot read the manifest {path}: {reason(error)}")
         return self._manifests[directory]
