@@ -19,9 +19,8 @@ from common.run.session import NO_ENV, Session
 from common.times import iso
 
 WITHOUT_STATE = (
-    "FLEETGAUGE_STATE is not set, so that these are not known: what was missed before a run "
-    "(collector.gap_seconds, and the points themselves), when one last succeeded "
-    "(collector.last_success_age_seconds), and for how long W&B runs have been idle"
+    "FLEETGAUGE_STATE is not set, so that these are not known: what was missed (collector.gap_seconds), the "
+    "last success (collector.last_success_age_seconds), and for how long W&B runs have been idle"
 )
 
 
