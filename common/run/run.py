@@ -99,10 +99,10 @@ def live(session: Session) -> None:
     A collector that fails sends nothing: the next run computes the same points again. Raises what the
     collector raises, DeliveryError and ConfigurationError.
     """
-    # The window. A dry run shows this tick, whatever earlier pushes sent.
+    # The window. It is this tick for a dry run, whatever was sent, and for a collector that only measures.
     push = session.options.mode is Mode.PUSH
     document = session.cache.document
-    window = session.due(document.sent_until if push else None)
+    window = session.due(document.sent_until if push and session.collector.has_history else None)
     memory = deepcopy(document.memory)
     if push:
         _note_gap(session, document.sent_until, window)
@@ -152,12 +152,9 @@ def _note_gap(session: Session, sent_until: int | None, window: Window) -> None:
     """
     if sent_until is None:
         return
-    has_history = session.collector.has_history
-    # Without a history only this tick is measured, so that everything before its step is missing.
-    until = window.since if has_history else window.until - window.step
-    gap = Window(sent_until, max(sent_until, until), window.step)
+    gap = Window(sent_until, max(sent_until, window.since), window.step)
     session.report.gap = gap.seconds
-    if gap.seconds and has_history:
+    if gap.seconds and session.collector.has_history:
         command = session.backfill_command(gap)
         log.warning("the points from %s were not sent and are too old; to send them: %s", gap, command)
     elif gap.seconds:

@@ -125,7 +125,7 @@ class TestWindow:
             return Window(earliest if sent_until is None else sent_until, now - 60, step, earliest)
 
         toy.keep_state()
-        toy.answers(lambda context: iter([VALUE(1, context.window.since)]), due=due)
+        toy.answers(lambda context: iter([VALUE(1, context.window.since)]), due=due, has_history=True)
         for _ in range(2):
             assert toy.push(timeout=59.5).status is Status.OK
             toy.now += 10
