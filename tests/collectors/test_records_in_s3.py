@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from moto.s3.models import s3_backends
 
-from support.bucket import NAME, Bucket
+from support.bucket import Bucket
 from support.record_fleets import BEGIN, Disk, Shape, fleet, ticks_over
 from support.record_runs import HOUR, Runs, differences
 from support.servers.aws import Aws
@@ -20,17 +18,6 @@ def bucket(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     for name, value in aws.environment.items():
         monkeypatch.setenv(name, value)
     return Bucket(aws)
-
-
-def mirror(folder: Path) -> None:
-    """Make the bucket what a folder is, with the times of its files."""
-    moto = s3_backends["123456789012"]["aws"]
-    content = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    for key in {*moto.buckets[NAME].keys} - content.keys():
-        moto.delete_object(NAME, key)
-    for key, path in content.items():
-        stored = moto.put_object(NAME, key, path.read_bytes())
-        stored.last_modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +40,7 @@ def test_objects_give_the_points_of_files(
     in_s3 = Runs(kind, tmp_path, {"paths": bucket.path(""), **settings}, core=bucket.core)
     for now in ticks_over(made):
         disk.advance(now)
-        mirror(tmp_path)
+        bucket.mirror(tmp_path)
         of_disk, of_s3 = on_disk.run(now), in_s3.run(now)
         assert differences(of_s3.sent, of_disk.sent) == []
         assert of_s3.report.dropped == of_disk.report.dropped

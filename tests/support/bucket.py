@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 
 from moto.s3.models import s3_backends
 
@@ -20,25 +22,25 @@ class Bucket:
         aws.make_bucket(NAME)
         self.aws = aws
         self.core = Configuration(aws.environment, None).core
+        self._store = s3_backends["123456789012"]["aws"]  # of moto: uploads take much longer
 
     def path(self, key: str) -> str:
         return f"s3://{NAME}/{key}"
 
     def put(self, key: str, content: bytes) -> None:
-        client = self.aws.moto_client("s3")
-        client.put_object(Bucket=NAME, Key=key, Body=content)
-        client.close()
-
-    def fill(self, objects: Mapping[str, bytes]) -> None:
-        """Put many objects straight into moto: uploads would take minutes."""
-        store = s3_backends["123456789012"]["aws"]
-        for key, content in objects.items():
-            store.put_object(NAME, key, content)
+        self._store.put_object(NAME, key, content)
 
     def delete(self, key: str) -> None:
-        client = self.aws.moto_client("s3")
-        client.delete_object(Bucket=NAME, Key=key)
-        client.close()
+        self._store.delete_object(NAME, key)
+
+    def mirror(self, folder: Path) -> None:
+        """Become what a folder is, with the times of its files."""
+        content = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+        for key in {*self._store.buckets[NAME].keys} - content.keys():
+            self.delete(key)
+        for key, path in content.items():
+            stored = self._store.put_object(NAME, key, path.read_bytes())
+            stored.last_modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None)
 
     def ranges(self, key: str | None = None) -> list[str]:
         """Return the ranges that were requested of an object, or of all."""

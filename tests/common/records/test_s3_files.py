@@ -147,7 +147,8 @@ def test_bucket_whose_name_begins_another_is_not_that(bucket: Bucket) -> None:
 
 
 def test_more_objects_than_the_limit_are_reported(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    bucket.fill({f"run/{number:04d}.jsonl": b"" for number in range(3000)})
+    for number in range(3000):
+        bucket.put(f"run/{number:04d}.jsonl", b"")
     assert len(listed(bucket)[1]) == 3000
     monkeypatch.setattr("common.records.files.MAX_FILES", 1000)
     found = Files(bucket.core, 0, 0).find([bucket.path("run/*1*")])
