@@ -16,7 +16,6 @@ from support.record_fleets import Points
 from support.record_runs import Ran, Runs
 
 NOW = 1_794_790_800  # a tick: a run without state answers for [NOW - 960, NOW - 60)
-START = NOW - 120  # of a complete bucket of a minute
 GIB = 2**30
 
 Json = dict[str, Any]
@@ -84,20 +83,14 @@ def xenna(seq: int, ago: float, metrics: Mapping[str, Any] | None = None, **more
     return envelope("xenna", seq, ago, body | more)
 
 
-def added_up(*calls: tuple[int, int, float]) -> OperationTotals:
-    """Return what some calls add up to, each of them (keys, bytes, wall_ms)."""
-    totals = OperationTotals()
-    for call in calls:
-        totals.add(*call)
-    return totals
-
-
 def operations(
     seq: int, ago: float, *calls: tuple[int, int, float], rank: int | None = 0, **more: Any
 ) -> Json:
-    """Return a record of some calls of a data-plane client."""
-    named = {"op": "put", "partition_id": "p", "status": "ok"}
-    named |= operations_body(added_up(*calls or [(2, 8, 1.0)]))
+    """Return a record of some calls of a data-plane client, each of them (keys, bytes, wall_ms)."""
+    totals = OperationTotals()
+    for call in calls or [(2, 8, 1.0)]:
+        totals.add(*call)
+    named = {"op": "put", "partition_id": "p", "status": "ok", **operations_body(totals)}
     return envelope("data_plane", seq, ago, _client(rank) | named | more)
 
 

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
-from common.records.envelope import (
-    MAX_TEXT,
-    MAX_TIME,
-    Envelope,
-    UnusableRecordError,
-    envelope,
-    time_of,
-)
+from common.records.envelope import MAX_TEXT, MAX_TIME, Envelope, UnusableRecordError, envelope, time_of
 from fleetgauge.records import SCHEMA_VERSION, Event
 
 EVENT = next(iter(Event))
-NO_TIMES: list[Any] = [
-    0,
-    -1,
-    MAX_TIME,
-    True,
-    None,
-    "5",
-    "yesterday",
-    "0001-01-01",
-    [],
-    float("nan"),
-    float("inf"),
-]
+NO_TIMES: list[Any] = [0, -1, MAX_TIME, True, None, "5", "yesterday", "0001-01-01", [], math.nan, math.inf]
 
 
 def read(**fields: Any) -> Envelope | None:
