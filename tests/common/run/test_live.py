@@ -232,21 +232,6 @@ class TestFailing:
         assert error is not None
         assert error.status == status, "the answer of a proxy says nothing of the key"
 
-    def test_a_delivery_that_fails_keeps_what_was_observed(self, ticking: Toy) -> None:
-        ticking.push()
-        ticking.now += STEP
-        ticking.intake.faults.add(Fault(status=403), times=None, match=SERIES)
-        outcome = ticking.push()
-        assert outcome.error is not None
-        assert (outcome.status, outcome.error.configuration) == (Status.FAILED, True)
-        assert ticking.document() == {
-            "version": 2,
-            "now": TICK + 7 + STEP,
-            "sent_until": TICK,
-            "last_success": TICK + 7,
-            "memory": {"runs": 2},
-        }
-
     def test_undeclared_metric_is_a_defect(self, toy: Toy) -> None:
         toy.answers(lambda _: iter([VALUE(1, NOW), health.UP(1, NOW), VALUE(2, NOW)]))
         outcome = toy.push()
@@ -370,6 +355,16 @@ class TestState:
             ticking.push(every=STEP)
         assert sent(ticking) == [TICK, TICK + STEP, TICK + 2 * STEP], "no tick is sent twice"
         assert (reported(ticking, "gap_seconds"), reported(ticking, "last_success_age_seconds")) == (0, 0)
+
+    def test_a_staying_process_forgets_what_a_clock_that_was_ahead_sent(self, ticking: Toy) -> None:
+        ticking.cache = Cache()
+        del ticking.environ["FLEETGAUGE_STATE"]
+        ticking.push(every=STEP, ahead=86_400)
+        ticking.cache.forget_settings()  # with them a client that has that clock
+        for steps in (1, 2):
+            ticking.now += steps * STEP
+            ticking.push(every=STEP)
+        assert ticking.seconds() == [TICK + STEP, TICK + 2 * STEP, TICK + 3 * STEP]
 
     def test_a_staying_process_is_ahead_of_a_store_it_could_not_write(
         self, ticking: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
