@@ -402,7 +402,7 @@ class _Reading(Generic[S, B]):
             if time and max(time, file.modified) >= until - DAY:
                 units[name] = time
         previous = self._sent if self._sent_until else units
-        self._context.memory.update(until=until, units=units, previous=previous)
+        self._context.memory.update(since=self._window.since, until=until, units=units, previous=previous)
 
     def _ingest_series(self, n_files: int) -> Iterator[Series]:
         """Yield how the reading went; counts are of lines that no earlier run has counted."""
@@ -442,13 +442,13 @@ def _skip_older(lines: Iterator[RecordLine], since: float, time_of: TimeOf) -> I
 def _load_sent(memory: Mapping[str, object], window: Window) -> tuple[dict[str, float], int]:
     """Return the newest time that was sent of each unit, and the end of the last window: 0 if not known.
 
-    Where the points of the last run were not accepted, these are the times before it. What is malformed is
-    ignored.
+    These are the times before the last run where its window is repeated, because its points were not
+    accepted. What is malformed is ignored.
     """
     try:
         until: Any = memory["until"]  # Any: see what is caught
-        units: Any = memory["units" if window.since >= until else "previous"]
-        return {name: float(time) for name, time in units.items()}, until
+        units: Any = memory["previous" if window.since == memory["since"] else "units"]
+        return {name: float(time) for name, time in units.items()}, int(until)
     except (LookupError, TypeError, ValueError, AttributeError):
         return {}, 0
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import FleetgaugeError
+from common.outcome import Report
 from common.window import Window
 from fleetgauge.data_plane import OperationTotals
 from fleetgauge.data_plane.sinks import operations_body
-from support.record_fleets import Points
+from support.record_fleets import STEP, Points
 from support.record_runs import Ran, Runs
 
 NOW = 1_794_790_800  # a tick: a run without state answers for [NOW - 960, NOW - 60)
@@ -43,6 +44,13 @@ class Folder(Runs):
     def tick(self, now: int = NOW) -> Ran:
         """Run once; what was lost or dropped is in the report."""
         return self.run(now)
+
+    def dry_run(self, now: int = NOW) -> Report:
+        """Read what a push stored, but answer for the tick as if none had been sent; return the report."""
+        window = self.collector.due(self.settings, now, STEP, None, now - 3600)
+        context = self._context(window, now, json.loads(self._memory))
+        list(self.collector.collect(context))
+        return context.report
 
     def check(self, now: int = NOW) -> list[str | FleetgaugeError]:
         """Return what `--check` finds."""

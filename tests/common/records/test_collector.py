@@ -487,6 +487,14 @@ def test_copies_are_not_late_after_a_run_that_was_not_accepted(calls: Folder) ->
     assert calls.tick(NOW + 900).report.lost == []
 
 
+def test_a_dry_run_after_a_push_calls_nothing_late_that_was_sent(calls: Folder) -> None:
+    for now in (NOW - 1300, NOW - 1200):  # so that the next window does not begin at a multiple of the step
+        calls.tick(now)
+    calls.write(operations(0, 1100), modified=NOW)
+    assert calls.tick(NOW + 100).report.lost == []
+    assert calls.dry_run(NOW + 100).lost == []
+
+
 def test_a_date_in_a_path_stands_for_the_days_of_the_window(tmp_path: Path) -> None:
     folder = Folder("xenna", tmp_path, paths=f"{tmp_path}/{{date}}/*.jsonl")
     for day in range(13, 17):  # NOW is 01:00 of the 16th
