@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
 MAX_FILES = 100_000  # of a pattern; in S3, that are listed for it
+MAX_DEPTH = 100  # of the directories of a path
+TOO_DEEP = f"it is below more than {MAX_DEPTH} directories"
 TOO_MANY = f"it has more than {MAX_FILES:,} files; narrow the pattern"
 MAX_DISORDER = 600  # seconds by which a line may be older than a line before it
 MAX_DOCUMENT = 8 << 20  # bytes
@@ -139,6 +141,9 @@ class Disk:
                 if matches([*above, name], parts, inside=True)
                 and (len(above) < explicit or not os.path.islink(f"{directory}/{name}"))  # noqa: PTH114
             ]
+            if below and len(above) == MAX_DEPTH:
+                unreadable.append((directory, TOO_DEEP))
+                below.clear()
             for name in others:
                 if matches([*above, name], parts):
                     try:
@@ -208,7 +213,9 @@ class Buckets:
             unreadable.append((pattern, TOO_MANY))
         for file in listed:
             path = file.path.split("/")
-            if path[-1] and (matches(path, parts) or matches(path, below)):
+            if len(path) > MAX_DEPTH:
+                unreadable.append((file.path, TOO_DEEP))
+            elif path[-1] and (matches(path, parts) or matches(path, below)):
                 yield file
 
     def _list(self, prefix: str, limit: int) -> list[File]:

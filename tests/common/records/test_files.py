@@ -150,6 +150,18 @@ def test_what_is_no_readable_file_is_reported_and_the_others_are_found(tmp_path:
     }
 
 
+def test_what_is_nested_too_deeply_is_lost_alone(tmp_path: Path) -> None:
+    deep = Path("a.jsonl", *["d"] * 150)
+    make(tmp_path, "b.jsonl")
+    for parent in reversed(deep.parents):
+        (tmp_path / parent).mkdir(exist_ok=True)
+    result = files().find([str(tmp_path)])
+    assert list(result.files) == [f"{tmp_path}/b.jsonl"]
+    [(path, why)] = result.unreadable
+    assert path.startswith(f"{tmp_path}/a.jsonl/d/d/")
+    assert "directories" in why
+
+
 def test_more_files_than_the_limit_are_reported_and_the_first_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,14 @@ def test_fixed_part_without_objects_is_missing(bucket: Bucket) -> None:
     assert list(found.files) == [bucket.path("other/a.jsonl"), bucket.path("other/b.jsonl")]
 
 
+def test_object_that_is_nested_too_deeply_is_lost_alone(bucket: Bucket) -> None:
+    for name in ("run/a.jsonl", "run/" + "d/" * 500 + "a.jsonl"):
+        bucket.put(name, b"x")
+    found = Files(bucket.core, 0, 0).find([bucket.path("run/")])
+    assert list(found.files) == [bucket.path("run/a.jsonl")]
+    assert len(found.unreadable) == 1
+
+
 def test_bucket_whose_name_begins_another_is_not_that(bucket: Bucket) -> None:
     bucket.aws.make_bucket(f"{NAME}-2")
     bucket.put("a.jsonl", b"x")
