@@ -171,9 +171,7 @@ def test_a_rotated_file_is_not_late_whatever_its_writer_called_it(calls: Folder)
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_records_of_a_directory_that_was_missing_for_a_run_are_late_only_if_new(
-    calls: Folder, is_lost: bool
-) -> None:
+def test_only_new_records_are_late_after_a_directory_was_missing(calls: Folder, is_lost: bool) -> None:
     folder, away = calls.path / "sub", calls.path.parent / "away"
     calls.write(operations(0, 900), operations(1, 100), to="sub/a.jsonl")
     calls.write(operations(0, 900, rank=1), to="b.jsonl")
