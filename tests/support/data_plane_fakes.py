@@ -6,7 +6,6 @@ failure. The client is a true store: it knows, per partition, key and field, the
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -146,7 +145,6 @@ class Store:
         self.error: BaseException | None = None
         self.result: object = None
         self.before_return: Callable[[], None] | None = None
-        self.adapter_setting = "tq"
         self._lock = threading.Lock()
 
     def _called(self, *call: object) -> Any:
@@ -209,16 +207,8 @@ class Store:
         with self._lock:
             return sum(map(len, self.rows.values()))
 
-
-class PicklableStore(Store):
-    """Forgets its lock, as an adapter does that is sent to a worker."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name in ("adapter_setting", "error")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__()  # type: ignore[misc]  # a fresh connection
-        self.__dict__.update(state)
+    def __reduce__(self) -> tuple[type[Store], tuple[()]]:
+        return type(self), ()  # a fresh connection, as of an adapter that is sent to a worker
 
 
 class SizedRows(dict[str, object]):
@@ -267,16 +257,6 @@ class Run:
         raise TypeError("a run cannot be pickled")
 
 
-class Clock:
-    """Stands still until a test moves it."""
-
-    def __init__(self, now: float = 0.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def event(op: str = "put", partition_id: str = "p", **other: Any) -> DataPlaneEvent:
     told: Any = {"op": op, "partition_id": partition_id, "n_keys": 2, "n_bytes": 8, "wall_ms": 1.0}
     told |= {"status": "ok"} | other
@@ -304,7 +284,7 @@ def held(client: MetricsDataPlaneClient) -> int:
     return outstanding
 
 
-def in_a_process_of_its_own(program: str, *arguments: str, **environment: str) -> str:
+def in_a_process_of_its_own(program: str, *arguments: str) -> str:
     """What a program prints that finds the project and these fakes."""
     script = f"import sys\nsys.path[:0] = {[str(ROOT), str(ROOT / 'tests')]!r}\n{program}"
     done = subprocess.run(
@@ -313,7 +293,6 @@ def in_a_process_of_its_own(program: str, *arguments: str, **environment: str) -
         text=True,
         check=False,
         timeout=120,
-        env=os.environ | environment,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

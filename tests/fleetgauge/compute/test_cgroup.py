@@ -35,12 +35,6 @@ def machine(root: Path, cgroup: str, mounts: list[str], files: dict[str, str | i
 
 
 MACHINES: dict[str, tuple[str, list[str], dict[str, str | int], Limits]] = {
-    "unified hierarchy": (
-        "0::/job",
-        [V2],
-        {"job/memory.max": 4 * GIB, "job/cpu.max": "250000 100000"},
-        Limits(2.5, 4 * GIB),
-    ),
     "lowest limit of the ancestors": (
         f"0::/{SLURM}1/step_0/user",
         [V2],
@@ -48,19 +42,13 @@ MACHINES: dict[str, tuple[str, list[str], dict[str, str | int], Limits]] = {
             f"{SLURM}1/memory.max": 32 * GIB,
             f"{SLURM}1/step_0/memory.max": 8 * GIB,
             f"{SLURM}1/step_0/user/memory.max": "max",
-            f"{SLURM}1/cpu.max": "400000 100000",
+            f"{SLURM}1/cpu.max": "200000 50000",
             f"{SLURM}1/step_0/cpu.max": "600000 100000",
             f"{SLURM}1/step_0/user/cpu.max": "max 100000",
             f"{SLURM}2/memory.max": GIB,
             f"{SLURM}2/cpu.max": "100000 100000",
         },
         Limits(4.0, 8 * GIB),
-    ),
-    "root of a container": (
-        "0::/",
-        [V2],
-        {"memory.max": 268435456, "cpu.max": "50000 100000"},
-        Limits(0.5, 268435456),
     ),
     "separate hierarchies of version one": (
         "11:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc",

@@ -106,6 +106,8 @@ WITH_LIBRARY: list[tuple[dict[str, Any], tuple[int | None, str, str | None]]] = 
     ({"driver": NO_GPU, "env": {CUDA: "0,1"}}, (0, CUDA, None)),
     ({"driver": NOT_LOADED, "torch": "imported"}, UNKNOWN),
     ({"driver": NOT_LOADED, "torch": "initialised"}, (2, "torch", AMD)),
+    # It has applied the variable already, and numbers what is left from zero.
+    ({"driver": NOT_LOADED, "torch": "initialised", "env": {CUDA: "6", SLURM: "4"}}, (2, "torch", AMD)),
     ({"driver": NOT_LOADED, "env": {CUDA: "0,1"}}, (2, CUDA, None)),
 ]
 WITHOUT: list[tuple[dict[str, Any], tuple[int | None, str, str | None]]] = [

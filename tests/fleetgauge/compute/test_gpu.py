@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,8 +29,8 @@ MIXED = (physical(0), physical(1), physical(2, T4), physical(3, T4))
 DIVIDED = (physical(0), instance(0, "a"), instance(0, "b"), physical(1), instance(1, "c"), physical(2))
 
 
-def on(gpus: tuple[Gpu, ...] | None, torch_gpus: tuple[Gpu, ...] | None = None) -> Host:
-    return Host(os_cpus=8, affinity=8, memory_bytes=64 * GIB, gpus=gpus, torch_gpus=torch_gpus)
+def on(gpus: tuple[Gpu, ...] | None) -> Host:
+    return Host(os_cpus=8, affinity=8, memory_bytes=64 * GIB, gpus=gpus)
 
 
 def describe(env: dict[str, str], host: Host) -> dict[str, Any]:
@@ -98,41 +99,38 @@ def test_visible_gpus(value: str, gpus: tuple[Gpu, ...], indices: list[int]) -> 
     assert [gpu["index"] for gpu in described.get("gpus", [])] == indices
 
 
-@pytest.mark.parametrize(
-    ("value", "visible"),
-    [
-        ("MIG-b,MIG-a", (DIVIDED[2], DIVIDED[1])),
-        ("MIG-a,MIG-nobody,MIG-b", (DIVIDED[1],)),
-        # With MIG enabled CUDA opens the first instance only.
-        ("0", (DIVIDED[1],)),
-        ("1,2", (DIVIDED[4], DIVIDED[5])),
-        ("GPU-11", (DIVIDED[4],)),
-        ("3", ()),
-    ],
-)
-def test_instances_count(value: str, visible: tuple[Gpu, ...]) -> None:
-    assert detect_gpus({CUDA: value}, on(DIVIDED)) == VisibleGpus(len(visible), CUDA, visible)
-
-
-def test_variables_of_amd_count_where_cudas_is_not_set() -> None:
-    tables: list[tuple[dict[str, str], int, str]] = [({HIP: "0,1"}, 2, HIP), ({ROCR: "0,1,2"}, 3, ROCR)]
-    tables += [({ROCR: "-1"}, 0, ROCR), ({ROCR: "4,5", HIP: "0"}, 1, HIP)]
-    tables += [({CUDA: "0", HIP: "0,1", ROCR: "0,1,2"}, 1, CUDA)]
-    for env, count, source in tables:
-        for gpus in (None, EIGHT):
-            visible = detect_gpus(env, on(gpus))
-            assert (visible.count, visible.source) == (count, source)
-
-
 ON_NODE, JOB_LIST = "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS"
 
 
 @pytest.mark.parametrize(
     ("env", "gpus", "expected"),
     [
+        *(
+            ({CUDA: value}, DIVIDED, VisibleGpus(len(visible), CUDA, visible))
+            for value, visible in (
+                ("MIG-b,MIG-a", (DIVIDED[2], DIVIDED[1])),
+                ("MIG-a,MIG-nobody,MIG-b", (DIVIDED[1],)),
+                # With MIG enabled CUDA opens the first instance only.
+                ("0", (DIVIDED[1],)),
+                ("1,2", (DIVIDED[4], DIVIDED[5])),
+                ("GPU-11", (DIVIDED[4],)),
+                ("3", ()),
+            )
+        ),
+        # A driver that lists no instances.
+        ({CUDA: "MIG-a,MIG-b"}, EIGHT, VisibleGpus(2, CUDA, None)),
+        # AMD's variables, where CUDA's is not set.
+        ({HIP: "0,1"}, EIGHT, VisibleGpus(2, HIP, EIGHT[:2])),
+        ({ROCR: "0,1,2"}, EIGHT, VisibleGpus(3, ROCR, EIGHT[:3])),
+        ({ROCR: "-1"}, EIGHT, VisibleGpus(0, ROCR, ())),
+        ({ROCR: "4,5", HIP: "0"}, EIGHT, VisibleGpus(1, HIP, EIGHT[:1])),
+        ({CUDA: "0", HIP: "0,1", ROCR: "0,1,2"}, EIGHT, VisibleGpus(1, CUDA, EIGHT[:1])),
+        # Slurm, where no variable is set.
         ({ON_NODE: "8"}, EIGHT, VisibleGpus(8, ON_NODE, EIGHT)),
         ({ON_NODE: "2", CUDA: "1"}, EIGHT, VisibleGpus(1, CUDA, EIGHT[1:2])),
         ({ON_NODE: "2"}, None, VisibleGpus(2, ON_NODE, None)),
+        # Of identical GPUs only index and UUID are unknown.
+        ({ON_NODE: "2"}, EIGHT, VisibleGpus(2, ON_NODE, (replace(EIGHT[0], index=None, uuid=None),) * 2)),
         # No more than there are.
         ({ON_NODE: "8"}, MIXED, VisibleGpus(4, ON_NODE, MIXED)),
         ({ON_NODE: "1"}, (), VisibleGpus(0, ON_NODE, ())),
@@ -146,28 +144,10 @@ ON_NODE, JOB_LIST = "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS"
         ),
     ],
 )
-def test_slurm_counts_gpus_where_no_variable_is_set(
+def test_gpus_are_those_that_a_variable_or_slurm_leaves(
     env: dict[str, str], gpus: tuple[Gpu, ...] | None, expected: VisibleGpus
 ) -> None:
     assert detect_gpus(env, on(gpus)) == expected
-
-
-def test_of_identical_gpus_only_the_index_is_unknown() -> None:
-    described = describe({"SLURM_GPUS_ON_NODE": "2"}, on(EIGHT))
-    detail = {"name": A100, "total_memory_gb": 40.0, "major": 8, "minor": 0, "multi_processor_count": 108}
-    assert described["gpus"] == [detail, detail]
-    assert described["gpu_type"] == A100
-
-
-def test_without_variable_and_slurm_the_driver_or_torch_counts() -> None:
-    assert detect_gpus({}, on(EIGHT)) == VisibleGpus(8, "nvml", EIGHT)
-    assert describe({}, on(())) == {"gpu_count": 0, "gpu_source": "nvml"}
-    assert describe({}, on(None)) == {"gpu_source": "unknown"}
-    seen = (physical(0), physical(1))
-    # It has applied the variable already, and numbers what is left from zero.
-    for env in ({}, {CUDA: "6,7", ON_NODE: "4"}):
-        assert detect_gpus(env, on(None, seen)) == VisibleGpus(2, "torch", seen)
-    assert detect_gpus({CUDA: "MIG-a,MIG-b"}, on(EIGHT)) == VisibleGpus(2, CUDA, None)
 
 
 def test_details_are_of_the_visible_gpus_only() -> None:
@@ -182,13 +162,13 @@ def test_details_are_of_the_visible_gpus_only() -> None:
 
 
 def test_unknown_fields_of_a_gpu_are_left_out_and_zeros_are_not() -> None:
-    gpus = (Gpu(0, b"Tesla T4", 16106127360, 7, 5), Gpu(1), Gpu(2, "Tesla T4", 0, 0, 0, 0))
+    gpus = (Gpu(0, b"Tesla T4", 16106127360, 7, 5), Gpu(1), Gpu(None, "Tesla T4", 0, 0, 0, 0))
     described = describe({}, on(gpus))
     zeros = dict.fromkeys(("total_memory_gb", "major", "minor", "multi_processor_count"), 0)
     assert described["gpus"] == [
         {"index": 0, "name": "Tesla T4", "total_memory_gb": 15.0, "major": 7, "minor": 5},
         {"index": 1},
-        {"index": 2, "name": "Tesla T4"} | zeros,
+        {"name": "Tesla T4"} | zeros,
     ]
     assert (described["gpu_type"], "gpu_types" in described) == ("Tesla T4", False)
     assert "gpu_type" not in describe({}, on((Gpu(0), Gpu(1, major=9))))

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,9 +14,6 @@ from fleetgauge.compute.metadata import read_host
 from fleetgauge.compute.nvml import DEADLINE_SECONDS, Device, read_gpus, read_inventory
 from support.nvml.recorded import Driver, recording
 from support.nvml.recorded import probe_binding as binding
-
-H100 = "NVIDIA H100 80GB HBM3"
-
 
 pytestmark = pytest.mark.usefixtures("nothing_said_yet")
 
@@ -30,19 +26,6 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     driver.release.set()
 
 
-def read(monkeypatch: pytest.MonkeyPatch, tape: str | dict[str, Any]) -> tuple[Gpu, ...]:
-    """The inventory of a driver, by a recording or its name."""
-    binding(monkeypatch, Driver(recording(tape) if isinstance(tape, str) else tape))
-    gpus, library_loads = read_inventory()
-    assert gpus is not None
-    assert library_loads
-    return gpus
-
-
-def single_gpu(**values: object) -> dict[str, Any]:
-    return {"nvmlInitWithFlags": [], "nvmlShutdown": [], "nvmlDeviceGetCount_v2": [1], "devices": [values]}
-
-
 @pytest.mark.parametrize(
     ("major", "minor", "cores", "multiprocessors"),
     [(8, 0, 6912, 108), (9, 0, 16896, 132), (99, 0, 1280, None)],
@@ -51,8 +34,9 @@ def single_gpu(**values: object) -> dict[str, Any]:
 def test_multiprocessors_are_counted_from_cores(
     monkeypatch: pytest.MonkeyPatch, major: int, minor: int, cores: int, multiprocessors: int | None
 ) -> None:
-    values = {"nvmlDeviceGetCudaComputeCapability": [major, minor], "nvmlDeviceGetNumGpuCores": [cores]}
-    assert read(monkeypatch, single_gpu(**values)) == (Gpu(0, None, None, major, minor, multiprocessors),)
+    gpu = {"nvmlDeviceGetCudaComputeCapability": [major, minor], "nvmlDeviceGetNumGpuCores": [cores]}
+    binding(monkeypatch, Driver({"nvmlInitWithFlags": [], "nvmlDeviceGetCount_v2": [1], "devices": [gpu]}))
+    assert read_inventory() == ((Gpu(0, None, None, major, minor, multiprocessors),), True)
 
 
 def test_library_is_shut_down_as_often_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:

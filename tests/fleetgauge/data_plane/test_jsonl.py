@@ -19,7 +19,8 @@ from fleetgauge.data_plane import (
     chain,
 )
 from fleetgauge.data_plane import sinks as sinks_module
-from support.data_plane_fakes import Clock, Store, Tensor, event
+from support.data_plane_fakes import Store, Tensor, event
+from support.standins import Time
 
 NOW = 1_794_790_000.0  # the start of an interval
 
@@ -31,7 +32,7 @@ class Sinks:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.clock = Clock(NOW)
+        self.clock = Time(NOW)
         self.built: list[JsonlEvents] = []
 
     def new(self, **options: Any) -> JsonlEvents:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
-from support.data_plane_fakes import Events, Jagged, PicklableStore, Tensor
+from support.data_plane_fakes import Events, Jagged, Store, Tensor
 
 partitions = st.sampled_from(["p", "q", "r"])
 keys = st.lists(st.sampled_from("abcdefgh"), max_size=6)
@@ -22,7 +22,7 @@ fields = st.dictionaries(st.sampled_from(["x", "y", "z"]), sizes, max_size=3)
 failures = st.sampled_from([None, None, None, RuntimeError, TimeoutError, KeyboardInterrupt])
 
 
-class Inner(PicklableStore):
+class Inner(Store):
     """Keeps no calls, and empties every list that it is given."""
 
     def itself(self) -> Inner:

@@ -18,7 +18,8 @@ from fleetgauge.data_plane import (
     chain,
     log_event,
 )
-from support.data_plane_fakes import Clock, Events, Run, Store, Tensor, event, in_a_process_of_its_own
+from support.data_plane_fakes import Events, Run, Store, Tensor, event, in_a_process_of_its_own
+from support.standins import Time
 
 
 def raising(_: DataPlaneEvent) -> None:
@@ -68,6 +69,7 @@ def test_chain_lets_an_interrupt_pass_and_a_copy_counts_its_own_losses() -> None
 
 
 NOTHING: Any = None
+TEXT: Any = "print"
 
 
 @pytest.mark.parametrize(
@@ -81,6 +83,8 @@ NOTHING: Any = None
         (lambda: JsonlEvents("d/", math.inf), ValueError, "interval_s is inf: .* more than 0"),
         (lambda: JsonlEvents("d/", rotate_after=0), ValueError, "rotate_after is 0: .* more than 0"),
         (lambda: JsonlEvents("s3://bucket/d/"), ValueError, "s3"),
+        (lambda: MetricsDataPlaneClient(None, TEXT), TypeError, "on_event is 'print': it must be callable"),
+        (lambda: MetricsDataPlaneClient(None, max_keys=0), ValueError, "max_keys is 0: it must be at least"),
     ],
 )
 def test_arguments_that_can_never_work_are_refused(build: Any, error: type[Exception], reason: str) -> None:
@@ -173,7 +177,7 @@ def test_outstanding_bytes_are_logged_for_a_sole_writer(sole_writer: bool) -> No
 
 
 def test_logs_are_an_interval_apart_and_on_another_thread() -> None:
-    run, clock = Run(), Clock(100.0)
+    run, clock = Run(), Time(100.0)
     sink = WandbEvents(run, clock=clock)
     for _ in range(3):
         sink(event())
@@ -197,7 +201,7 @@ def test_logs_are_an_interval_apart_and_on_another_thread() -> None:
 def test_log_after_a_failed_log_has_everything() -> None:
     run = Run()
     run.error = ConnectionError("offline")
-    sink = WandbEvents(run, clock=Clock(), interval_s=0)
+    sink = WandbEvents(run, clock=Time(), interval_s=0)
     run.released.clear()
     sink(event())
     assert run.inside.wait(30)

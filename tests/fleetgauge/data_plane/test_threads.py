@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
 from support.data_plane_fakes import SizedRows, Store, Tensor
@@ -217,60 +215,35 @@ def test_event_is_reported_outside_the_lock() -> None:
     assert client.snapshot()["callback_errors"] == 0
 
 
-steps = st.lists(
-    st.tuples(
-        st.sampled_from(["put", "clear", "clear all"]),
-        st.integers(0, 1),
-        st.lists(st.integers(0, 4), min_size=1, max_size=4, unique=True),
-        st.dictionaries(st.sampled_from(["x", "y"]), st.integers(0, 9), min_size=1),
-    ),
-    max_size=12,
-)
+def test_at_rest_all_sums_are_the_truth_of_the_store() -> None:
+    """Every thread has keys of its own, so that the store is the truth, in partitions that all share."""
+    store = Store()
+    client = MetricsDataPlaneClient(store)
 
-
-class Threads(RuleBasedStateMachine):
-    """Many threads with keys of their own in shared partitions, so that the store is the truth at rest."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.store = Store()
-        self.client = MetricsDataPlaneClient(self.store)
-
-    @rule(plans=st.lists(steps, min_size=THREADS, max_size=THREADS))
-    def work_at_once(self, plans: list[list[tuple[str, int, list[int], dict[str, int]]]]) -> None:
-        in_threads(*[partial(self.follow, thread, plan) for thread, plan in enumerate(plans)])
-
-    def follow(self, thread: int, plan: list[tuple[str, int, list[int], dict[str, int]]]) -> None:
-        for what, where, who, row in plan:
-            ids = [f"{thread}-{index}" for index in who]
-            if what == "put":
-                self.client.put_samples(ids, f"shared{where}", fields=SizedRows(*[row] * len(ids)))
-            elif what == "clear":
-                self.client.clear_samples(ids, f"shared{where}")
-            else:
-                self.client.put_samples(ids, f"own{thread}", fields=SizedRows(*[row] * len(ids)))
-                self.client.clear_samples(None, f"own{thread}")
-            snapshot = self.client.snapshot()
+    def work(thread: int) -> None:
+        chance = Random(thread)
+        for _ in range(100):
+            ids = [f"{thread}-{index}" for index in chance.sample(range(5), 3)]
+            shared, own = f"shared{chance.randrange(2)}", f"own{thread}"
+            row = {name: chance.randrange(9) for name in chance.choice(["x", "y", "xy"])}
+            client.put_samples(ids, shared, fields=SizedRows(*[row] * len(ids)))
+            client.clear_samples(ids[: chance.randrange(4)], shared)
+            client.put_samples(ids, own, fields=SizedRows(*[row] * len(ids)))
+            assert own in client.bytes_outstanding_by_partition()
+            client.clear_samples(None, own)
+            assert own not in client.bytes_outstanding_by_partition()
+            snapshot = client.snapshot()
             assert 0 <= snapshot["bytes_outstanding"] <= snapshot["peak_bytes_outstanding"]
 
-    @rule(where=st.integers(0, 1), empty=st.sampled_from(["clear", "register"]))
-    def empty_a_partition_at_once(self, where: int, empty: str) -> None:
-        if empty == "clear":
-            in_threads(*[partial(self.client.clear_samples, None, f"shared{where}")] * THREADS)
-        else:
-            in_threads(*[partial(self.client.register_partition, f"shared{where}", [], 0, [])] * THREADS)
-
-    @invariant()
-    def partitions_add_up_to_what_is_outstanding_and_that_is_the_truth(self) -> None:
-        assert_true_to(self.store, self.client)
-
-    @invariant()
-    def operations_add_up_to_the_totals(self) -> None:
-        totals = self.client.snapshot()
-        for total, of_each in (("total_ops", "ops"), ("total_keys", "keys"), ("total_bytes", "bytes")):
-            assert totals[total] == sum(row[of_each] for row in totals["by_op"].values())
-        assert totals["total_ops"] == len(self.store.calls)
-
-
-TestThreads = Threads.TestCase
-TestThreads.settings = settings(deadline=None, max_examples=25, stateful_step_count=5)
+    plans: list[list[Callable[[], object]]] = [
+        [partial(work, thread) for thread in range(THREADS)],
+        [partial(client.clear_samples, None, "shared0")] * THREADS,
+        [partial(client.register_partition, "shared1", [], 0, [])] * THREADS,
+    ]
+    for plan in plans:
+        in_threads(*plan)
+        assert_true_to(store, client)
+    totals = client.snapshot()
+    for total, of_each in (("total_ops", "ops"), ("total_keys", "keys"), ("total_bytes", "bytes")):
+        assert totals[total] == sum(row[of_each] for row in totals["by_op"].values())
+    assert totals["total_ops"] == len(store.calls)

@@ -25,13 +25,10 @@ class TQDataPlaneClient(DataPlaneClient):
         rows = self.rows[meta.partition_id]
         return {name: [rows[key][name] for key in meta.sample_ids] for name in select_fields}
 
-    def put_samples(
-        self, sample_ids: list[str], partition_id: str, fields: Any = None, tags: Any = None
-    ) -> KVBatchMeta:
+    def put_samples(self, sample_ids: list[str], partition_id: str, fields: Any, tags: Any = None) -> None:
         for index, key in enumerate(sample_ids):
-            row = {name: values[index] for name, values in (fields or {}).items()}
+            row = {name: values[index] for name, values in fields.items()}
             self.rows[partition_id].setdefault(key, {}).update(row)
-        return KVBatchMeta(partition_id, list(sample_ids))
 
     def clear_samples(self, sample_ids: list[str], partition_id: str) -> None:
         for key in sample_ids:

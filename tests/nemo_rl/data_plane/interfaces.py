@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass
@@ -15,10 +14,5 @@ class KVBatchMeta:
     sample_ids: list[str]
 
 
-class DataPlaneClient(ABC):
+class DataPlaneClient(ABC):  # noqa: B024  # others register with it
     """Every client is one of these."""
-
-    @abstractmethod
-    def put_samples(
-        self, sample_ids: list[str], partition_id: str, fields: Any = None, tags: Any = None
-    ) -> KVBatchMeta: ...

@@ -11,10 +11,8 @@ class MetricsDataPlaneClient:
     def __init__(self, inner: Any, on_event: Any = None) -> None:
         self._inner, self._on_event = inner, on_event
 
-    def put_samples(
-        self, sample_ids: list[str], partition_id: str, fields: Any = None, tags: Any = None
-    ) -> Any:
-        put = self._inner.put_samples(sample_ids, partition_id, fields=fields, tags=tags)
+    def put_samples(self, sample_ids: list[str], partition_id: str, fields: Any) -> Any:
+        put = self._inner.put_samples(sample_ids, partition_id, fields=fields)
         if self._on_event is not None:
             sizes = {"n_keys": len(sample_ids), "n_bytes": 0, "wall_ms": 0.5, "status": "ok"}
             self._on_event({"op": "put", "partition_id": partition_id, **sizes})
