@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -71,57 +70,25 @@ def _namespace() -> list[str]:
 
 
 def run_pipelines(version: str, directory: Path) -> dict[str, Ran]:
-    """Run all to their end, by mode; when this returns or raises, none of their processes is left."""
-    text = run_script(version, directory, Path(__file__).with_name("pipeline.py"))
+    """Run all to their end, by mode; with the namespace's first process go all the others."""
+    python, namespace = interpreter(version), _namespace()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "PYTHONPATH": str(ROOT)}
+    environment |= {"RAY_USAGE_STATS_ENABLED": "0", "WANDB_ERROR_REPORTING": "false"}
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as ray_directory:  # a socket's path is short
+        command = [python, Path(__file__).with_name("pipeline.py"), directory, ray_directory]
+        ran = subprocess.run(
+            [*namespace, "sh", "-c", 'ip link set lo up && "$@"; exit $?', "sh", *command],
+            cwd=directory,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=SECONDS,
+            check=False,
+        )
+    assert ran.returncode == 0, ran.stdout[-5000:]
     return {
-        path.parent.name: Ran(path.parent, json.loads(path.read_text()), text)
+        path.parent.name: Ran(path.parent, json.loads(path.read_text()), ran.stdout)
         for path in directory.glob("*/report.json")
     }
-
-
-def run_script(version: str, directory: Path, script: Path) -> str:
-    """What a script prints that is given a directory and one for Ray, in a namespace, once it has ended."""
-    python, namespace = interpreter(version), _namespace()
-    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as ray_directory:  # a socket's path is short
-        command = [str(python), str(script), str(directory), ray_directory]
-        shell = ["sh", "-c", 'ip link set lo up && "$@"; exit $?', "sh", *command]
-        environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "PYTHONPATH": str(ROOT)}
-        environment |= {"RAY_USAGE_STATS_ENABLED": "0", "WANDB_ERROR_REPORTING": "false"}
-        with (directory / "output.txt").open("w+") as output:
-            process = subprocess.Popen(
-                [*namespace, *shell],
-                cwd=directory,
-                env=environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            try:
-                status = process.wait(SECONDS)
-            finally:
-                _end(process)
-        text = (directory / "output.txt").read_text(errors="replace")
-        left = processes_naming(ray_directory)
-    assert not left, f"processes are left: {left}"
-    assert status == 0, text[-5000:]
-    return text
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the group; with `unshare` goes the namespace's first process, and with that all the others."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def processes_naming(text: str) -> list[str]:
-    """The command lines of all processes that name a path."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if text in line:
-            found.append(line)
-    return found

@@ -1,9 +1,10 @@
-"""Real cosmos-xenna pipelines with the hook around them, run in an environment that has cosmos-xenna.
+"""Real cosmos-xenna pipelines with the hook around them, and a data-plane client in actors of the same Ray.
 
     python pipeline.py DIRECTORY RAY_DIRECTORY
 
-One streams, one runs in batches, one fails. Each writes, below DIRECTORY/<mode>, its records, an offline W&B
-run, one byte per task really done to `tasks/<stage class>`, and what its caller saw to `report.json`.
+One pipeline streams, one runs in batches, one fails. Each writes, below DIRECTORY/<mode>, its records, an
+offline W&B run, one byte per task really done to `tasks/<stage class>`, and what its caller saw to
+`report.json`. The client, below DIRECTORY/actors, leaves the records of all processes and their ids.
 `namespace.py` runs this where there is no network: Ray listens on all addresses.
 """
 
@@ -20,6 +21,9 @@ from typing import Any
 INPUTS = 24
 BAD_INPUT = 11
 INTERVAL_S = 1.0
+ACTORS = 4
+STEPS = 5
+KEYS = 50
 
 # Ray is started by us, not by cosmos-xenna, which would have set these.
 os.environ["RAY_MAX_LIMIT_FROM_API_SERVER"] = os.environ["RAY_MAX_LIMIT_FROM_DATA_SOURCE"] = "40000"
@@ -31,6 +35,12 @@ from cosmos_xenna.pipelines.private.monitoring import (  # type: ignore[import-n
     PipelineMonitor,
 )
 
+from fleetgauge.data_plane import (  # noqa: E402
+    JsonlEvents,
+    MetricsDataPlaneClient,
+    WandbEvents,
+    chain,
+)
 from fleetgauge.xenna import XennaObservabilityConfig, make_xenna_wandb_stats_hook  # noqa: E402
 
 log = logging.getLogger("pipeline")
@@ -141,9 +151,73 @@ def record(mode: str, directory: Path) -> None:
     (directory / "report.json").write_text(json.dumps(report))
 
 
+class Run:
+    """As a run of W&B: cannot be pickled."""
+
+    def log(self, data: dict[str, Any], *, commit: bool) -> None:
+        pass
+
+    def __reduce__(self) -> str:
+        raise TypeError("a run cannot be pickled")
+
+
+class Rows:
+    """A tensor of `KEYS` rows, as far as its size is asked."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+
+    def numel(self) -> int:
+        return KEYS * self._width
+
+    def element_size(self) -> int:
+        return 4
+
+
+class Client:
+    """An adapter to a store elsewhere."""
+
+    def put_samples(self, *_: Any, **__: Any) -> None: ...
+
+    def clear_samples(self, *_: Any, **__: Any) -> None: ...
+
+
+class Worker:
+    def __init__(self, sent: Any, number: int) -> None:
+        os.environ["RANK"] = str(number)
+        self._client, self._sink = sent
+        self._number = number
+
+    def write(self, step: int) -> list[str]:
+        keys = [f"{step}-{self._number}-{index}" for index in range(KEYS)]
+        self._client.put_samples(keys, "train", fields={"logprobs": Rows(10 + self._number)})
+        return keys
+
+    def finish(self) -> int:
+        self._sink.close()
+        return os.getpid()
+
+
+def hand_to_actors(directory: Path) -> None:
+    """Hand a client that is built here to actors, as NeMo-RL does: they put, and the driver clears."""
+    sink = chain(
+        JsonlEvents(f"{directory}/records/", 1.0, job="ants", rank=99), WandbEvents(Run(), interval_s=0)
+    )
+    client = MetricsDataPlaneClient(Client(), sink)
+    sent = ray.put((client, sink))
+    workers = [ray.remote(num_cpus=0)(Worker).remote(sent, number) for number in range(ACTORS)]
+    for step in range(STEPS):
+        for keys in ray.get([worker.write.remote(step) for worker in workers]):
+            client.clear_samples(keys, "train")
+    actors = ray.get([worker.finish.remote() for worker in workers])
+    sink.close()
+    (directory / "report.json").write_text(json.dumps({"actors": actors, "driver": os.getpid()}))
+
+
 def main(directory: Path, ray_directory: str) -> None:
     logging.basicConfig(level=logging.INFO)
     start_ray(ray_directory, attempts=3)
+    hand_to_actors(directory / "actors")
     for mode in ("streaming", "batch", "failing"):
         record(mode, directory / mode)
     ray.shutdown()

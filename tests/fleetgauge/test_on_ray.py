@@ -1,13 +1,16 @@
-"""A real cosmos-xenna pipeline, recorded by the hook, ingested by the real service."""
+"""On a real Ray: pipelines of cosmos-xenna with the hook, and a data-plane client in four actors."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fleetgauge import records
 from support.project import Project
+from support.record_runs import Runs
 from support.requirements import skip_without
 from support.servers.datadog import Intake
 from support.xenna_pipeline import namespace, offline
@@ -22,9 +25,9 @@ STAGES = {
     "write_stage": "WriteStage",
 }
 VERSIONS = {"311": "0.3.0", "312": "0.5.12"}
+PUTS, KEYS = 4 * 5, 50  # of each of four actors in five steps
 
-
-Runs = dict[str, namespace.Ran]
+Ended = dict[str, namespace.Ran]
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -33,8 +36,8 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def runs(version: str, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """All pipelines of one release, run once: starting Ray takes longest."""
+def ended(version: str, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """All pipelines of one release, and the actors, run once: starting Ray takes longest."""
     try:
         return namespace.run_pipelines(version, tmp_path_factory.mktemp(version))
     except namespace.MissingError as missing:
@@ -56,33 +59,33 @@ def completed(intake: Intake, stage: str, mode: str) -> float | None:
 
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_the_intake_holds_the_totals_that_a_real_pipeline_reached(
-    runs: Runs, version: str, mode: str, project: Project, intake: Intake
+    ended: Ended, version: str, mode: str, project: Project, intake: Intake
 ) -> None:
-    ran = runs[mode]
+    ran = ended[mode]
     assert ran.report["error"] is None
     assert ran.report["outputs"] == list(range(INPUTS))
     assert [ran.tasks(name) for name in STAGES.values()] == [INPUTS, INPUTS / 2, INPUTS]
     assert "Installed PipelineMonitor._make_stats patch" in ran.output
-    records = read(ran.directory / "records")
-    _check_records(records, VERSIONS[version], ran.report["calls"])
+    written = read(ran.directory / "records")
+    _check_records(written, VERSIONS[version], ran.report["calls"])
     pushed(project, ran.directory / "records")
     assert {stage: completed(intake, stage, mode) for stage in STAGES} == {
         stage: ran.tasks(name) for stage, name in STAGES.items()
     }
     assert intake.value("xenna.pipeline.progress_stages") == 100.0
     assert intake.value("xenna.runs.ended", ["status:ok"]) == 1
-    _check_wandb(ran.directory, records)
+    _check_wandb(ran.directory, written)
 
 
-def _check_records(records: list[dict[str, Any]], version: str, calls: int) -> None:
-    assert [record["seq"] for record in records] == list(range(len(records)))
-    assert [record["event"] for record in records] == ["start", *["stats"] * (calls + 1), "end"]
-    assert {record["xenna_version"] for record in records} == {version}
-    assert (records[-1]["status"], "error" in records[-1]) == ("ok", False)
-    assert any("stage/write_stage/resource/cpu_util_pct" in record["metrics"] for record in records)
+def _check_records(written: list[dict[str, Any]], version: str, calls: int) -> None:
+    assert [record["seq"] for record in written] == list(range(len(written)))
+    assert [record["event"] for record in written] == ["start", *["stats"] * (calls + 1), "end"]
+    assert {record["xenna_version"] for record in written} == {version}
+    assert (written[-1]["status"], "error" in written[-1]) == ("ok", False)
+    assert any("stage/write_stage/resource/cpu_util_pct" in record["metrics"] for record in written)
 
 
-def _check_wandb(directory: Path, records: list[dict[str, Any]]) -> None:
+def _check_wandb(directory: Path, written: list[dict[str, Any]]) -> None:
     """W&B has what the records have, in a run of its own; the job's values stand where the job put them."""
     runs = {offline.run(path).display_name: path for path in directory.glob("wandb/offline-run-*/*.wandb")}
     assert runs.keys() == {"job", "job-xenna"}
@@ -92,7 +95,7 @@ def _check_wandb(directory: Path, records: list[dict[str, Any]]) -> None:
         for _, row in offline.history(path)
     ]
     expected = [
-        {f"xenna/{key}": value for key, value in record["metrics"].items()} for record in records[1:-1]
+        {f"xenna/{key}": value for key, value in record["metrics"].items()} for record in written[1:-1]
     ]
     assert ours == [pytest.approx(values) for values in expected]
     assert offline.step_metrics(path)["xenna/*"] == "xenna/pipeline_duration_s"
@@ -107,9 +110,9 @@ def _check_wandb(directory: Path, records: list[dict[str, Any]]) -> None:
 
 
 def test_real_pipeline_that_fails_raises_its_error_and_has_an_end(
-    runs: Runs, project: Project, intake: Intake
+    ended: Ended, project: Project, intake: Intake
 ) -> None:
-    ran = runs["failing"]
+    ran = ended["failing"]
     *_, totals, end = read(ran.directory / "records")
     assert ran.report["outputs"] is None
     assert ran.report["error"] is not None
@@ -124,3 +127,27 @@ def test_real_pipeline_that_fails_raises_its_error_and_has_an_end(
         completed(intake, "write_stage", "failing") == totals["metrics"]["stage/write_stage/tasks_completed"]
     )
     assert totals["metrics"]["stage/write_stage/tasks_completed"] <= ran.tasks("WriteStage")
+
+
+def test_client_handed_to_actors_counts_in_each_for_itself(ended: Ended) -> None:
+    ran = ended["actors"]
+    driver, actors = ran.report["driver"], ran.report["actors"]
+    written = [one for path in sorted((ran.directory / "records").iterdir()) for one in records.read(path)]
+    for op, n_bytes in (("put", 5 * KEYS * 4 * (10 + 11 + 12 + 13)), ("clear", 0)):
+        found = [one for one in written if one.get("op") == op]
+        totals = [sum(one[name] for one in found) for name in ("count", "keys", "bytes")]
+        assert totals == [PUTS, PUTS * KEYS, n_bytes]
+    ranks = {(one["pid"], one.get("rank")) for one in written}
+    assert ranks == {*zip(actors, range(4), strict=True), (driver, 99)}
+    foreign = Counter(dict.fromkeys(actors, 0))
+    for one in written:
+        foreign[one["pid"]] += one.get("foreign_clears", 0)
+    assert foreign == dict.fromkeys(actors, 0) | {driver: PUTS * KEYS}
+
+    times = [int(one["timestamp"]) for one in written]
+    runs = Runs("data_plane", ran.directory / "records")
+    points = runs.backfill(min(times), max(times) + 1, max(times) + 60)
+    assert {reason for each in runs.ran for reason in each.report.dropped} == set()
+    assert [key for key in points if "outstanding" in key[0]] == []
+    assert sum(n for key, n in points.items() if key[0] == "data_plane.foreign_clears") == PUTS * KEYS
+    assert sum(value for key, value in points.items() if key[0] == "data_plane.keys") == 2 * PUTS * KEYS
