@@ -75,7 +75,8 @@ def run_pipelines(version: str, directory: Path) -> dict[str, Ran]:
     environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "PYTHONPATH": str(ROOT)}
     environment |= {"RAY_USAGE_STATS_ENABLED": "0", "WANDB_ERROR_REPORTING": "false"}
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as ray_directory:  # a socket's path is short
-        command = [python, Path(__file__).with_name("pipeline.py"), directory, ray_directory]
+        script = Path(__file__).with_name("pipeline.py")
+        command = [str(python), str(script), str(directory), ray_directory]
         ran = subprocess.run(
             [*namespace, "sh", "-c", 'ip link set lo up && "$@"; exit $?', "sh", *command],
             cwd=directory,
