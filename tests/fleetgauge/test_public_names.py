@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib
-import subprocess
 import sys
 
 import pytest
 
+from support.data_plane_fakes import in_a_process_of_its_own
 from support.project import ROOT
 
 PUBLIC = {
@@ -45,9 +45,8 @@ def test_the_public_names_of_the_probes_can_be_imported(module: str) -> None:
 def test_importing_the_probes_loads_the_standard_library_only() -> None:
     """Nothing heavy, no pickle, and no page."""
     imports = "; ".join(f"import {module}" for module in PUBLIC)
-    code = f"import sys; before = set(sys.modules); {imports}; print(*(set(sys.modules) - before))"
-    command = [sys.executable, "-c", code]
-    loaded = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    code = f"before = set(sys.modules); {imports}; print(*(set(sys.modules) - before))"
+    loaded = in_a_process_of_its_own(code).split()
     others = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names
     assert others == {"fleetgauge"}
     assert not [name for name in loaded if name.startswith("fleetgauge.pages") or name.endswith(".page")]

@@ -9,7 +9,6 @@ import logging
 import math
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,9 +25,9 @@ from omegaconf import MISSING, OmegaConf
 from fleetgauge.compute import collect_compute_metadata
 from fleetgauge.compute.gpu import Gpu
 from fleetgauge.compute.metadata import Host, read_host
+from support.data_plane_fakes import in_a_process_of_its_own
 from support.nvml.recorded import Driver, recording
 from support.nvml.recorded import probe_binding as binding
-from support.project import ROOT
 
 GIB = 2**30
 NODE = Host(os_cpus=16, affinity=8, memory_bytes=64 * GIB, gpus=())
@@ -128,7 +127,6 @@ def test_a_broken_torch_leaves_the_gpus_unknown(monkeypatch: pytest.MonkeyPatch)
 
 def test_collecting_starts_no_process_and_imports_no_torch() -> None:
     code = """
-import os, sys
 starts = []
 watched = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "os.exec"}
 sys.addaudithook(lambda event, arguments: starts.append(event) if event in watched else None)
@@ -136,9 +134,7 @@ from fleetgauge.compute import collect_compute_metadata
 collect_compute_metadata({})
 print(starts, "torch" in sys.modules)
 """
-    command = [sys.executable, "-c", code]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert ran.stdout == "[] False\n"
+    assert in_a_process_of_its_own(code) == "[] False\n"
 
 
 ENGINE_FIELDS = """max_model_len max_num_seqs max_num_batched_tokens tensor_parallel_size

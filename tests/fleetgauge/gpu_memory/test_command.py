@@ -19,15 +19,9 @@ ROOT = Path(__file__).parents[3]
 
 def test_a_report_is_written_in_one_line_without_anything_installed(samples: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    command = [
-        sys.executable,
-        "-S",
-        "-m",
-        "fleetgauge.gpu_memory",
-        "report",
-        str(samples / "torn-running-sink"),
-    ]
-    ran = subprocess.run([*command, "-o", page], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-S", "-m", "fleetgauge.gpu_memory", "report"]
+    sink = samples / "torn-running-sink"
+    ran = subprocess.run([*command, sink, "-o", page], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (0, "")
     assert ran.stderr.splitlines() == ["note: 1 left out: torn line", f"{page}: 4 sessions, 167 events"]
     assert page.read_text().startswith("<!DOCTYPE html>")

@@ -20,9 +20,6 @@ from fleetgauge import gpu_memory
 from fleetgauge.gpu_memory import (
     SessionSummary,
     WandbExportConfig,
-    event_int_value,
-    event_timestamp_seconds,
-    event_value,
     export_tracking_run_to_wandb,
     load_recording,
     sample_timeline_rows,
@@ -90,28 +87,14 @@ def records(sink: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def in_memory(record: dict[str, Any]) -> SimpleNamespace:
-    """An event as the tracker hands it over before it is written."""
-    return SimpleNamespace(
-        timestamp=record["timestamp_ns"] / 1e9,
-        memory_allocated=record["allocator_allocated_bytes"],
-        memory_reserved=record["allocator_reserved_bytes"],
-        memory_change=record["allocator_change_bytes"],
-        device_used=record["device_used_bytes"],
-        device_total=record["device_total_bytes"],
-        **{name: record[name] for name in ("event_type", "context", "job_id", "rank")},
-    )
-
-
 @pytest.mark.parametrize("sink", ["gpu-sink", "cpu-sink", "torn-running-sink"])
-@pytest.mark.parametrize("shape", [dict, in_memory])
 def test_a_real_session_is_exported_as_the_tracker_does(
-    sink: str, shape: Callable[[Any], object], samples: Path, wandb: ModuleType, calls: Calls
+    sink: str, samples: Path, wandb: ModuleType, calls: Calls
 ) -> None:
     stats = json.loads((samples / "gpu-stats.json").read_text())
     [*_, session] = load_recording(samples / sink).sessions
-    events = [shape(record) for record in records(samples / sink)]
-    theirs, ours = both(calls, session_summary=session.summary, stats=stats, events=events)
+    given = {"session_summary": session.summary, "stats": stats, "events": records(samples / sink)}
+    theirs, ours = both(calls, **given)
     assert comparable(theirs) == comparable(ours)
     assert len(elapsed(ours)) == {"gpu-sink": 203, "cpu-sink": 186, "torn-running-sink": 167}[sink]
     assert {call[0] for call in ours} - {call[0] for call in theirs} == {"define_metric"}
@@ -244,15 +227,14 @@ def test_the_trackers_own_functions_ask_the_same_of_w_and_b(
 ) -> None:
     events = records(samples / "gpu-sink")
     tracking = importlib.import_module("stormlog._wandb.tracking")
-    for ours, theirs in (
-        (event_timestamp_seconds, tracking.event_timestamp_seconds),
-        (lambda event: event_value(event, "context"), lambda event: tracking.event_value(event, "context")),
-        (
-            lambda event: event_int_value(event, "memory_allocated", "allocator_allocated_bytes"),
-            lambda event: tracking.event_int_value(event, "memory_allocated", "allocator_allocated_bytes"),
-        ),
+    memory = ("memory_allocated", "allocator_allocated_bytes")
+    for name, fields in (
+        ("event_timestamp_seconds", ()),
+        ("event_value", ("context",)),
+        ("event_int_value", memory),
     ):
-        assert [ours(event) for event in events] == [theirs(event) for event in events]
+        ours, theirs = getattr(gpu_memory, name), getattr(tracking, name)
+        assert [ours(event, *fields) for event in events] == [theirs(event, *fields) for event in events]
     rows = sample_timeline_rows(tracking_timeline_rows(events))
     run = wandb.init(project="p")
     asked = []

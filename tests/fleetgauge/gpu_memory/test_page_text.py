@@ -114,7 +114,7 @@ def test_a_session_that_tells_everything_is_shown_with_all_of_it() -> None:
         ("mark", " critical", "M985.4 528.3h0"),
     ]
     assert texts(page, '<div class="axis axis-x">(.*?)</div>') == ["0 min0.5 min1 min1.5 min2 min"]
-    assert not re.search("<script>|There were none", page)
+    assert not re.search("<script>|Content-Security-Policy|There were none", page)
 
 
 def test_a_session_that_tells_little_says_what_is_unknown() -> None:

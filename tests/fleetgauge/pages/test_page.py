@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fleetgauge.pages.page import file_of, name_span, render_document
-
-
-def test_only_a_page_with_a_script_has_one_and_its_policy() -> None:
-    plain, interactive = (render_document("a < b", "", "<p>c</p>", script=script) for script in (False, True))
-    assert "<title>a &lt; b</title>" in plain
-    assert ("<script" in plain, "Content-Security-Policy" in plain) == (False, False)
-    assert (interactive.count("<script>"), interactive.count("Content-Security-Policy")) == (1, 1)
+from fleetgauge.pages.page import file_of, name_span
 
 
 def test_page_is_named_by_its_title_and_a_day_of_both_ends_is_written_once(tmp_path: Path) -> None:
