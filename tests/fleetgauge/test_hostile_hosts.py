@@ -10,7 +10,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 from typing import Any, NamedTuple
+
+import yaml
 
 from fleetgauge import records
 from support.project import ROOT
@@ -77,6 +80,11 @@ class Case(NamedTuple):
     setup: str = ""  # before a hook or a logger is opened
 
 
+def read_cases(group: str) -> dict[str, Case]:
+    given = yaml.safe_load((ROOT / "tests" / "data" / "hosts.yaml").read_text())[group]
+    return {name: Case(**case) for name, case in given.items()}
+
+
 def assert_unharmed(cases: dict[str, Case], ended: list[Ended]) -> None:
     wrong = {}
     for (name, case), end in zip(cases.items(), ended, strict=True):
@@ -118,102 +126,11 @@ def end_after_losses(sink):
     sink.close()
     end([ops, sink.dropped if isinstance(sink, JsonlEvents) else sink.errors])
 """
-UNHARMED = {
-    "W&B hangs": Case(
-        "give_up_soon()\nRun.log = lambda *_, **__: threading.Event().wait()\n"
-        "end(puts(MetricsDataPlaneClient(Inner(), WandbEvents(Run(), 0))))",
-        20,
-        "gave up waiting for W&B",
-    ),
-    "W&B exits": Case(
-        "Run.log = lambda *_, **__: sys.exit(9)\nend_after_losses(WandbEvents(Run(), 0))", [20, 21], "lost a"
-    ),
-    "disk hangs": Case(
-        "give_up_soon()\nos.open = lambda *_, **__: threading.Event().wait()\n"
-        "end(puts(MetricsDataPlaneClient(Inner(), JsonlEvents(folder, 0.01))))",
-        20,
-        "gave up waiting for ",
-    ),
-    "disk full": Case("end_after_losses(JsonlEvents('/dev/full'))", [20, 3], "No space left on device"),
-    "no file descriptor left": Case(
-        "sink, taken = JsonlEvents(folder), []\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
-        "try:\n"
-        "    while True: taken.append(os.dup(1))\n"
-        "except OSError: pass\n"
-        "end_after_losses(sink)",
-        [20, 3],
-        "Too many open files",
-    ),
-    # A record may be lost that is written while the directory goes.
-    "directory removed": Case(
-        "sink = JsonlEvents(folder + 'gone/', 0.01)\n"
-        "client = MetricsDataPlaneClient(Inner(), sink)\n"
-        "puts(client)\n"
-        "sink.flush()\n"
-        "shutil.rmtree(folder + 'gone', ignore_errors=True)\n"
-        "end(puts(client))\n"
-        "sink.close()",
-        40,
-        None,
-    ),
-    "stderr closed": Case("os.close(2)\nend_after_losses(JsonlEvents('/dev/full'))", [20, 3]),
-    "log handler raises": Case(
-        "class Broken(logging.Handler):\n"
-        "    def handle(self, record): raise RuntimeError\n"
-        "logging.getLogger('fleetgauge').addHandler(Broken())\n"
-        "end_after_losses(JsonlEvents('/dev/full'))",
-        [20, 3],
-    ),
-    "no thread to be had": Case(
-        "def refuse(self): raise RuntimeError('no new thread')\n"
-        "threading.Thread.start = refuse\n"
-        "file, wandb = JsonlEvents(folder), WandbEvents(Run())\n"
-        "ops = puts(MetricsDataPlaneClient(Inner(), chain(file, wandb)))\n"
-        "end([ops, file.dropped, wandb.errors])",
-        [20, 20, 20],
-        "no records for W&B: no thread could be started: no new thread",
-    ),
-    "callback interrupts": Case(
-        "def interrupted(event): raise KeyboardInterrupt\n"
-        "client = MetricsDataPlaneClient(Inner(), interrupted)\n"
-        "try: put(client, 'a')\n"
-        "except KeyboardInterrupt: end(client.snapshot()['total_ops'])",
-        1,
-    ),
-    "signal handler uses the client": Case(
-        "client = MetricsDataPlaneClient(Inner(), chain(JsonlEvents(folder), WandbEvents(Run(), 0)))\n"
-        "handled, number = [], 0\n"
-        "signal.signal(signal.SIGALRM, lambda *_: handled.append(put(client, 'from the handler')))\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)\n"
-        "while len(handled) < 50: put(client, str(number := number + 1))\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0)\n"
-        "end(client.snapshot()['total_ops'] == number + len(handled))",
-        True,
-    ),
-    "exit handler puts after the sinks were closed": Case(
-        "client = MetricsDataPlaneClient(Inner(), JsonlEvents(folder))\n"
-        "atexit.register(lambda: end(puts(client)))\n"
-        "puts(client)",
-        40,
-    ),
-} | {
-    f"exit while daemon threads put, {sink}": Case(
-        f"client = MetricsDataPlaneClient(Inner(), {sink})\n"
-        "def work(thread):\n"
-        "    while True: put(client, thread)\n"
-        "for n in range(2): threading.Thread(target=work, args=(str(n),), daemon=True).start()\n"
-        "while client.snapshot()['total_ops'] < 1000: time.sleep(0.001)\n"
-        "end('done')",
-        "done",
-        None,
-    )
-    for sink in ("JsonlEvents(folder, 0.01)", "WandbEvents(Run(), 0)")
-}
 
 
 def test_host_of_a_data_plane_is_unharmed_and_a_loss_is_warned_once(tmp_path: Path) -> None:
-    assert_unharmed(UNHARMED, run(DATA_PLANE, [case.program for case in UNHARMED.values()], tmp_path))
+    cases = read_cases("data_plane")
+    assert_unharmed(cases, run(DATA_PLANE, [case.program for case in cases.values()], tmp_path))
 
 
 ENDINGS = {
@@ -269,67 +186,10 @@ def make_hook():
     return XennaWandbStatsHook(XennaObservabilityConfig(log_wandb, 30, path, "shared"), "curate")
 with make_hook():
     computed = pipeline()
-    {program}
+{program}
 end(computed)
 sys.exit(7)
 """
-RUN = "wandb.run, log_wandb = object(), True\n"
-HOOKED = {
-    "nothing": Case("pass", 5),
-    "disk hangs": Case(
-        "pass",
-        5,
-        "gave up waiting for /",
-        setup="give_up_soon()\nwrite = os.write\n"
-        "os.write = lambda fd, text: write(fd, text) if fd < 3 else hang()",
-    ),
-    "disk full": Case("pass", 5, "No space left on device", setup="path = '/dev/full'"),
-    "wandb.log hangs": Case(
-        "pass", 5, "gave up waiting for W&B", setup=RUN + "give_up_soon(); wandb.log = hang"
-    ),
-    "no thread can be started": Case(
-        "pass",
-        5,
-        "no new thread",
-        setup="def refuse(thread): raise RuntimeError('no new thread')\nthreading.Thread.start = refuse",
-    ),
-    "SIGTERM": Case("os.kill(os.getpid(), signal.SIGTERM)", None, code=-15),
-    "the host raises": Case("raise ValueError('its own')", None, code=1),
-    "os._exit": Case("os._exit(11)", None, code=11),
-    "exit while daemon threads go on": Case(
-        "for _ in range(2): threading.Thread(target=pipeline, args=(10**9,), daemon=True).start()", 5, None
-    ),
-    "hook never closed": Case("make_hook().__enter__(); pipeline()", 5),
-    "pipeline at exit": Case("atexit.register(pipeline)", 5),
-    "fork inside the hook": Case(
-        "child = os.fork()\n"
-        "    if child == 0: os._exit(pipeline(2) + pipeline(3))\n"
-        "    computed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])",
-        5,
-        "forked inside an open hook",
-    ),
-    "child leaves the hook it inherited": Case(
-        "child = os.fork()\n"
-        "    if child == 0: os.close(1), os.open(os.devnull, os.O_WRONLY)\n"
-        "    if child: assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n",
-        5,
-    ),
-    "fork while another thread opens a hook": Case(
-        "locked, gate = threading.Event(), threading.Event()\n"
-        "    class Waiting(type):\n"  # what is registered is looked up under the lock
-        "        def __hash__(cls): locked.set(); gate.wait(); sys.exit()\n"
-        "    opened = (None, Waiting('PipelineMonitor', (), {}))\n"
-        "    threading.Thread(target=patch.register, args=opened, daemon=True).start()\n"
-        "    locked.wait()\n"
-        "    if (child := os.fork()) == 0:\n"
-        "        signal.alarm(30)\n"
-        "        with make_hook(): os._exit(pipeline())\n"
-        "    computed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
-        "    gate.set()",
-        5,
-    ),
-    "pickled hook": Case("with pickle.loads(pickle.dumps(make_hook())): computed = pipeline()", 5),
-}
 COMPUTE = """
 {setup}
 metadata.read_host(deadline=0.1)
@@ -337,17 +197,12 @@ metadata.read_host(deadline=0.1)
 end([bool(host.os_cpus), host.gpus])
 sys.exit(7)
 """
-READ = "host = metadata.read_host()"
-COMPUTED = {
-    "GPU driver hangs": Case(READ, [True, None], setup="nvml.NvmlLibrary = hang"),
-    "GPU driver raises": Case(READ, [True, None], setup="nvml.NvmlLibrary = fail"),
-}
 
 
 def test_host_of_a_hook_or_of_compute_is_unharmed_and_warned_once(tmp_path: Path) -> None:
     cases, programs = dict[str, Case](), []
-    for host, table in ((HOOK, HOOKED), (COMPUTE, COMPUTED)):
-        for name, case in table.items():
-            programs.append(host.format(setup=case.setup, program=case.program))
-            cases[f"{len(cases)} {name}"] = case if case.code else case._replace(code=7)
+    for group, host, depth in (("hook", HOOK, "    "), ("compute", COMPUTE, "")):
+        for name, case in read_cases(group).items():
+            programs.append(host.format(setup=case.setup, program=indent(case.program, depth)))
+            cases[f"{group}: {name}"] = case if case.code else case._replace(code=7)
     assert_unharmed(cases, run(OTHERS, programs, tmp_path))
