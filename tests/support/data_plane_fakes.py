@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -218,20 +218,6 @@ class SizedRows(dict[str, object]):
         self.sizes = sizes
         names = list(sizes[0]) if sizes else []
         super().__init__({name: [Tensor(row[name], element_size=1) for row in sizes] for name in names})
-
-
-@dataclass
-class Events:
-    """A callback that keeps what it is told."""
-
-    told: list[DataPlaneEvent] = field(default_factory=list)
-
-    def __call__(self, event: DataPlaneEvent) -> None:
-        self.told.append(event)
-
-    @property
-    def last(self) -> DataPlaneEvent:
-        return self.told[-1]
 
 
 class Run:

@@ -150,17 +150,6 @@ def test_gpus_are_those_that_a_variable_or_slurm_leaves(
     assert detect_gpus(env, on(gpus)) == expected
 
 
-def test_details_are_of_the_visible_gpus_only() -> None:
-    a100 = {"name": A100, "total_memory_gb": 40.0, "major": 8, "minor": 0, "multi_processor_count": 108}
-    assert describe({CUDA: "3,0"}, on(MIXED)) == {
-        "gpu_count": 2,
-        "gpu_source": CUDA,
-        "gpu_type": T4,
-        "gpu_types": [T4, A100],
-        "gpus": [a100 | {"index": 3, "name": T4}, a100 | {"index": 0}],
-    }
-
-
 def test_unknown_fields_of_a_gpu_are_left_out_and_zeros_are_not() -> None:
     gpus = (Gpu(0, b"Tesla T4", 16106127360, 7, 5), Gpu(1), Gpu(None, "Tesla T4", 0, 0, 0, 0))
     described = describe({}, on(gpus))

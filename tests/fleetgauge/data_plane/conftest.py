@@ -1,11 +1,11 @@
-"""A wrapped client over a store, and a callback that keeps what it is told."""
+"""A wrapped client over a store, and the events that it reported."""
 
 from __future__ import annotations
 
 import pytest
 
-from fleetgauge.data_plane import MetricsDataPlaneClient
-from support.data_plane_fakes import Events, Store
+from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
+from support.data_plane_fakes import Store
 
 
 @pytest.fixture
@@ -14,10 +14,10 @@ def store() -> Store:
 
 
 @pytest.fixture
-def events() -> Events:
-    return Events()
+def events() -> list[DataPlaneEvent]:
+    return []
 
 
 @pytest.fixture
-def client(store: Store, events: Events) -> MetricsDataPlaneClient:
-    return MetricsDataPlaneClient(store, on_event=events)
+def client(store: Store, events: list[DataPlaneEvent]) -> MetricsDataPlaneClient:
+    return MetricsDataPlaneClient(store, on_event=events.append)

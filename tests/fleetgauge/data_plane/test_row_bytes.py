@@ -16,11 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgauge.data_plane import MetricsDataPlaneClient
+from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
 from fleetgauge.data_plane.row_bytes import bytes_by_row, measure, sizes_at
 from support.data_plane_fakes import (
     DeviceVector,
-    Events,
     Jagged,
     LazyStack,
     Nested,
@@ -210,16 +209,16 @@ def test_rows_have_their_own_bytes(make: Makes, batch: str) -> None:
 
 
 def test_a_put_is_cleared_row_by_row_and_a_get_is_measured(make: Makes) -> None:
-    store, events = Store(), Events()
-    client = MetricsDataPlaneClient(store, events)
+    store, events = Store(), list[DataPlaneEvent]()
+    client = MetricsDataPlaneClient(store, events.append)
     fields = make.batch(2, x=make.jagged([50, 1]), y=make.dense(2, 3, dtype="bool"))
     client.put_samples(["long", "short"], "p", fields=fields)
-    assert (events.last["n_keys"], events.last["n_bytes"]) == (2, 210)
+    assert (events[-1]["n_keys"], events[-1]["n_bytes"]) == (2, 210)
     client.clear_samples(["long"], "p")
     assert (client.snapshot()["bytes_outstanding"], client.snapshot()["measure_errors"]) == (7, 0)
     store.result = stack(make)
     assert client.get_samples(["a", "b"], "p", ["x"]) is store.result
-    assert events.last["n_bytes"] == 28
+    assert events[-1]["n_bytes"] == 28
 
 
 # Only what the arrays can show
