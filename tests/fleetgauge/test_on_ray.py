@@ -11,7 +11,6 @@ import pytest
 from fleetgauge import records
 from support.project import Project
 from support.record_runs import Runs
-from support.requirements import skip_without
 from support.servers.datadog import Intake
 from support.xenna_pipeline import namespace, offline
 from support.xenna_pipeline.standin import read
@@ -38,10 +37,7 @@ def version(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def ended(version: str, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     """All pipelines of one release, and the actors, run once: starting Ray takes longest."""
-    try:
-        return namespace.run_pipelines(version, tmp_path_factory.mktemp(version))
-    except namespace.MissingError as missing:
-        skip_without(missing.name, str(missing))
+    return namespace.run_pipelines(version, tmp_path_factory.mktemp(version))
 
 
 def pushed(project: Project, directory: Path) -> None:

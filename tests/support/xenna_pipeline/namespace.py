@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shutil
@@ -11,18 +10,12 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from support.requirements import skip_without
+
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 500  # 60 to 150 for all three; Ray may need three attempts of 40 on a busy machine
 
 _UNSHARE = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-
-
-class MissingError(Exception):  # a reason to skip, not a failure
-    """What a pipeline cannot be run without; `name` is that of the requirement."""
-
-    def __init__(self, name: str, why: str) -> None:
-        super().__init__(why)
-        self.name = name
 
 
 class Ran(NamedTuple):
@@ -43,34 +36,27 @@ def interpreter(version: str) -> Path:
     given = os.environ.get(f"XENNA_ENVIRONMENT_{version}")
     python = Path(given or ROOT / f".venv-xenna-{version}") / "bin" / "python"
     if not python.exists():
-        raise MissingError(
-            f"xenna-{version}", f"no {python.parent.parent}: run scripts/xenna-environment {version}"
-        )
+        why = f"no {python.parent.parent}: run scripts/xenna-environment {version}"
+        skip_without(f"xenna-{version}", why)
     return python
 
 
-@functools.cache
 def _namespace() -> list[str]:
     """A command that gives what follows it a namespace; as root, or as root of a user namespace."""
     if not shutil.which("unshare") or not shutil.which("ip"):
-        raise MissingError("iproute2", "a network namespace needs the commands unshare and ip")
+        skip_without("iproute2", "a network namespace needs the commands unshare and ip")
     said = ""
     for command in (_UNSHARE, [*_UNSHARE, "--map-root-user"]):
-        ran = subprocess.run(
-            [*command, "ip", "link", "set", "lo", "up"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
+        check = [*command, "ip", "link", "set", "lo", "up"]
+        ran = subprocess.run(check, capture_output=True, text=True, timeout=30, check=False)
         if ran.returncode == 0:
             return command
         said = ran.stderr.strip()
-    raise MissingError("namespace-rights", f"a network namespace is not permitted: {said}")
+    return skip_without("namespace-rights", f"a network namespace is not permitted: {said}")
 
 
 def run_pipelines(version: str, directory: Path) -> dict[str, Ran]:
-    """Run all to their end, by mode; with the namespace's first process go all the others."""
+    """Run all to their end, by mode, or skip the test; with the namespace's first process go all others."""
     python, namespace = interpreter(version), _namespace()
     environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "PYTHONPATH": str(ROOT)}
     environment |= {"RAY_USAGE_STATS_ENABLED": "0", "WANDB_ERROR_REPORTING": "false"}
