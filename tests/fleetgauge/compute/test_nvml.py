@@ -11,7 +11,7 @@ import pytest
 
 from fleetgauge.compute.gpu import Gpu
 from fleetgauge.compute.metadata import read_host
-from fleetgauge.compute.nvml import DEADLINE_SECONDS, Device, read_gpus, read_inventory
+from fleetgauge.compute.nvml import DEADLINE_SECONDS, Device, NvmlError, read_gpus, read_inventory
 from support.nvml.recorded import Driver, recording
 from support.nvml.recorded import probe_binding as binding
 
@@ -89,16 +89,10 @@ def test_number_is_none_where_it_is_not_available() -> None:
         assert device.get_number("function", field=field) == number
 
 
-class CodedError(Exception):
-    def __init__(self, value: int) -> None:
-        super().__init__("GPU is lost")
-        self.value = value
-
-
-@pytest.mark.parametrize(("code", "lost"), [(14, None), (15, "GPU is lost"), (16, "GPU is lost"), (17, None)])
-def test_device_is_lost_by_the_code_of_its_error(code: int, lost: str | None) -> None:
+def test_device_that_requires_a_reset_is_lost() -> None:
     def refuse(_: object) -> None:
-        raise CodedError(code)
+        raise NvmlError(16)
 
     device = Device(SimpleNamespace(function=refuse), "handle")
-    assert (device.get("function"), device.lost, device.codes) == (None, lost, {"function": code})
+    assert device.get("function") is None
+    assert (device.lost, device.codes) == ("NVML error 16", {"function": 16})
