@@ -77,34 +77,28 @@ def test_visible_devices(value: str, entries: tuple[int | str, ...]) -> None:
     assert describe({CUDA: value}, on(None)) == {"gpu_count": len(entries), "gpu_source": CUDA}
 
 
-@pytest.mark.parametrize(
-    ("value", "gpus", "indices"),
-    [
-        ("7,3", EIGHT, [7, 3]),
-        # Indices beyond the inventory do not count, and end the list.
-        ("8", EIGHT, []),
-        ("6,7,8", EIGHT, [6, 7]),
-        ("0,8,1", EIGHT, [0]),
-        ("0", (), []),
-        # A prefix of a UUID must match a single GPU.
-        ("GPU-3,GPU-1", EIGHT, [3, 1]),
-        ("GPU-", EIGHT, []),
-        ("GPU-1,GPU-11", EIGHT, []),
-        ("GPU-1,GPU-99,GPU-2", EIGHT, [1]),
-    ],
-)
-def test_visible_gpus(value: str, gpus: tuple[Gpu, ...], indices: list[int]) -> None:
-    described = describe({CUDA: value}, on(gpus))
-    assert described["gpu_count"] == len(indices)
-    assert [gpu["index"] for gpu in described.get("gpus", [])] == indices
-
-
 ON_NODE, JOB_LIST = "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS"
 
 
 @pytest.mark.parametrize(
     ("env", "gpus", "expected"),
     [
+        *(
+            ({CUDA: value}, EIGHT, VisibleGpus(len(indices), CUDA, tuple(EIGHT[index] for index in indices)))
+            for value, indices in (
+                ("7,3", (7, 3)),
+                # Indices beyond the inventory do not count, and end the list.
+                ("8", ()),
+                ("6,7,8", (6, 7)),
+                ("0,8,1", (0,)),
+                # A prefix of a UUID must match a single GPU.
+                ("GPU-3,GPU-1", (3, 1)),
+                ("GPU-", ()),
+                ("GPU-1,GPU-11", ()),
+                ("GPU-1,GPU-99,GPU-2", (1,)),
+            )
+        ),
+        ({CUDA: "0"}, (), VisibleGpus(0, CUDA, ())),
         *(
             ({CUDA: value}, DIVIDED, VisibleGpus(len(visible), CUDA, visible))
             for value, visible in (

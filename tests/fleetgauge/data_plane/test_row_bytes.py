@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
 from fleetgauge.data_plane.row_bytes import bytes_by_row, measure, sizes_at
 from support.data_plane_fakes import (
     DeviceVector,
@@ -24,7 +23,6 @@ from support.data_plane_fakes import (
     LazyStack,
     Nested,
     NonTensor,
-    Store,
     Tensor,
     host_vector,
 )
@@ -206,19 +204,6 @@ BATCHES: dict[str, tuple[Callable[[Any], Any], dict[str, list[int]]]] = {
 def test_rows_have_their_own_bytes(make: Makes, batch: str) -> None:
     build, expected = BATCHES[batch]
     assert rows(build(make), len(next(iter(expected.values())))) == expected
-
-
-def test_a_put_is_cleared_row_by_row_and_a_get_is_measured(make: Makes) -> None:
-    store, events = Store(), list[DataPlaneEvent]()
-    client = MetricsDataPlaneClient(store, events.append)
-    fields = make.batch(2, x=make.jagged([50, 1]), y=make.dense(2, 3, dtype="bool"))
-    client.put_samples(["long", "short"], "p", fields=fields)
-    assert (events[-1]["n_keys"], events[-1]["n_bytes"]) == (2, 210)
-    client.clear_samples(["long"], "p")
-    assert (client.snapshot()["bytes_outstanding"], client.snapshot()["measure_errors"]) == (7, 0)
-    store.result = stack(make)
-    assert client.get_samples(["a", "b"], "p", ["x"]) is store.result
-    assert events[-1]["n_bytes"] == 28
 
 
 # Only what the arrays can show
