@@ -28,29 +28,28 @@ Json = dict[str, Any]
 
 
 class Sinks:
-    """Builds sinks that write to one directory, and reads what they wrote."""
+    """Builds a sink that writes to a directory, and reads what it wrote."""
+
+    sink: JsonlEvents
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.clock = Time(NOW)
-        self.built: list[JsonlEvents] = []
 
     def new(self, **options: Any) -> JsonlEvents:
-        self.built.append(JsonlEvents(f"{self.folder}/", clock=self.clock, **options))
-        return self.built[-1]
+        self.sink = JsonlEvents(f"{self.folder}/", clock=self.clock, **options)
+        return self.sink
 
     def emit(self, second: float, *events: DataPlaneEvent) -> None:
-        """Emit events at a second after the start, on all sinks, and have them counted."""
+        """Emit events at a second after the start, and have them counted."""
         self.clock.now = NOW + second
-        for sink in self.built:
-            for each in events or [event()]:
-                sink(each)
-            assert sink.flush()
+        for each in events or [event()]:
+            self.sink(each)
+        assert self.sink.flush()
 
     def written(self) -> list[Json]:
-        """Return all records, once the sinks are closed."""
-        for sink in self.built:
-            sink.close()
+        """Return all records, once the sink is closed."""
+        self.sink.close()
         return [one for path in sorted(self.folder.glob("*.jsonl")) for one in records.read(path)]
 
     def operations(self) -> list[Json]:
@@ -64,8 +63,7 @@ class Sinks:
 def sinks(tmp_path: Path) -> Iterator[Sinks]:
     sinks = Sinks(tmp_path)
     yield sinks
-    for sink in sinks.built:
-        sink.close()
+    sinks.sink.close()
 
 
 def counts(found: list[Json]) -> list[tuple[float, int]]:
@@ -221,7 +219,7 @@ def test_partitions_past_the_limit_are_summed_as_one(sinks: Sinks, monkeypatch: 
         ("_other", "ok", 2),
         ("_other", "timeout", 1),
     ]
-    assert sinks.built[0].dropped == 0
+    assert sinks.sink.dropped == 0
 
 
 def test_smallest_partitions_past_the_limit_are_summed_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
