@@ -86,12 +86,14 @@ def failing(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "lost", "warned"),
+    ("broken", "lost", "warned"),
     [
-        (lambda wandb, _: setattr(wandb, "run", None), 0, "wandb.init() was not called"),
-        (lambda _, patch: patch.setitem(sys.modules, "wandb", None), 0, "pip install 'fleetgauge[wandb]'"),
-        (lambda wandb, _: setattr(wandb, "log", failing), 3, "RuntimeError: not today; further losses"),
-        (lambda wandb, _: setattr(wandb, "define_metric", failing), 0, "by its own step: not today"),
+        ("module", 0, "pip install 'fleetgauge[wandb]'"),
+        ("run", 0, "wandb.init() was not called"),
+        ("log", 3, "RuntimeError: not today; further losses"),
+        ("define_metric", 0, "by its own step: not today"),
+        # A run of its own that cannot start takes no steps of the job's.
+        ("init", 3, "RuntimeError: not today; further losses"),
     ],
 )
 def test_wandb_that_does_not_work_is_one_warning_and_the_records_go_on(
@@ -100,20 +102,23 @@ def test_wandb_that_does_not_work_is_one_warning_and_the_records_go_on(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    trouble: Any,
+    broken: str,
     lost: int,
     warned: str,
 ) -> None:
     job = wandb.run
-    trouble(wandb, monkeypatch)
+    if broken == "module":
+        monkeypatch.setitem(sys.modules, "wandb", None)
+    else:
+        monkeypatch.setattr(wandb, broken, None if broken == "run" else failing)
     answers = [one(), one(), one()]
-    with hook(tmp_path):
+    with hook(tmp_path, wandb_run="own" if broken == "init" else "shared"):
         opened: Any = patch.registered()[0]
         watched = monitor(answers)
         assert [watched.update() for _ in answers] == answers
     [warning] = warnings(caplog)
     assert warned in warning
-    assert (opened.wandb.worker.lost, len(job.rows)) == (lost, 3 if "step" in warned else 0)
+    assert (opened.wandb.worker.lost, len(job.rows)) == (lost, 3 if broken == "define_metric" else 0)
     assert [record["event"] for record in read(tmp_path)] == ["start", "stats", "stats", "stats", "end"]
 
 
@@ -187,18 +192,3 @@ def test_a_second_run_of_the_job_gets_one_of_its_own(monitor: Any, wandb: Wandb)
         ("first-xenna", 1, 1),
         ("second-xenna", 2, 1),
     ]
-
-
-def test_run_that_cannot_start_takes_no_steps_of_the_jobs(
-    monitor: Any, wandb: Wandb, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(wandb, "init", failing)
-    with hook(None, wandb_run="own"):
-        opened: Any = patch.registered()[0]
-        watched = monitor([one()] * 3)
-        for _ in range(3):
-            watched.update()
-    assert wandb.run.rows == []
-    assert opened.wandb.worker.lost == 3
-    [warning] = warnings(caplog)
-    assert "RuntimeError: not today" in warning
