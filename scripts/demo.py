@@ -266,8 +266,8 @@ def keep(environment: Mapping[str, str], seconds: float) -> None:
     print("scripts/provision.py --push\n")
     for name, value in environment.items():
         print(f"export {name}={shlex.quote(value)}")
-    print(f"\nThey end with Ctrl-C, or after {seconds:,.0f} s.", flush=True)
     try:
+        print(f"\nThey end with Ctrl-C, or after {seconds:,.0f} s.", flush=True)
         time.sleep(seconds)
     except KeyboardInterrupt:
         print()

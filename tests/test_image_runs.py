@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from common.times import iso
+from common.times import iso, tick
 from support.containers import NODE, USER, Engine, needs_containers, running
 from support.project import KEY
-from support.record_files import write_records
+from support.record_files import SPAN, write_records
 from support.rendering import ROOT, Document, container, of_kind, pod_templates, render, scenario
 from support.servers.aws import ACCESS_KEY_ID, SECRET_ACCESS_KEY, Aws
 from support.servers.datadog import Intake, Push
@@ -69,10 +69,11 @@ class Release:
             ],
         }
 
-    def fill(self, writers: int = 1, runs: int = 60) -> None:
+    def fill(self, writers: int = 1, runs: int = 60, now: float | None = None) -> None:
         """Give it something to read: so many writers of each kind of records, and runs in W&B."""
-        write_records(self.folder / "records", writers)
-        self._wandb.add("acme", "ants", plausible_day(time.time(), runs))
+        now = time.time() if now is None else now
+        write_records(self.folder / "records", writers, int(now))
+        self._wandb.add("acme", "ants", plausible_day(now, runs))
 
     @property
     def claims(self) -> dict[str, Path]:
@@ -315,7 +316,8 @@ def four_fifths(template: Document) -> Document:
 
 
 def test_a_busy_tick_leaves_a_fifth_of_its_memory_unused(engine: Engine, release: Release) -> None:
-    release.fill(writers=100, runs=5000)
+    # A first push ends a minute before the tick, and what is newer waits for the next one.
+    release.fill(writers=100, runs=5000, now=tick(time.time(), SPAN))
     template = release.template("CronJob", {"resources": four_fifths(release.template("CronJob"))})
     with running(engine, template, secrets=SECRETS, claims=release.claims) as pod:
         assert pod.wait(300) == 0, pod.log()

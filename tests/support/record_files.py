@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,10 @@ STAGE_KEYS = (
 STAGES = 3
 
 
-def write_records(directory: Path, writers: int, ranks: int | None = None) -> None:
+def write_records(directory: Path, writers: int, now: int) -> None:
     """Records of so many xenna pipelines, GPU jobs and data-plane ranks, in a folder for each collector."""
-    now = int(time.time())
     for kind in KINDS:
-        write(kind, directory / kind, ranks or writers if kind == "data_plane" else writers, now)
+        write(kind, directory / kind, writers, now)
 
 
 def write(kind: str, directory: Path, writers: int, now: int, steps: int = 0, span: int = SPAN) -> int:
