@@ -37,6 +37,8 @@ from common.net.http import (
 )
 from common.net.retry import Deadline, TransientError
 
+HEAVY_AFTER = 10.0  # seconds: what fails later failed because of its size
+
 # By status; None is no response at all.
 _FAILURES = dict.fromkeys((None, 408, 502, 503), Failure.UNAVAILABLE)
 _FAILURES |= {429: Failure.RATE_LIMITED, 504: Failure.HEAVY}
@@ -60,20 +62,11 @@ class FailedRequestError(TransientError):
     """A request that may succeed at another attempt.
 
     `failure` is what it means for the rows requested; `wait` is the delay that the server requests, or None.
-    `connected` is whether the server received it.
     """
 
-    def __init__(
-        self,
-        message: str,
-        failure: Failure = Failure.QUICK,
-        wait: float | None = None,
-        *,
-        connected: bool = True,
-    ) -> None:
+    def __init__(self, message: str, failure: Failure, wait: float | None = None) -> None:
         super().__init__(message, wait)
         self.failure = failure
-        self.connected = connected
 
 
 class _UnknownFieldsError(Exception):  # resolved by requesting less
@@ -116,27 +109,30 @@ class Extra(Enum):
 
 
 class Query(NamedTuple):
-    """A query and its variables. `literals` are inserted into the text, without the parts in `unneeded`."""
+    """A query and its variables. `literals` are inserted into the text."""
 
     text: str
     variables: Mapping[str, Json]
     literals: Mapping[str, str]
-    unneeded: frozenset[Extra] = frozenset()
 
     def without(self, missing: Collection[Extra]) -> str:
         """Return the text to send to a server that lacks some parts."""
         text = self.text
-        for extra in self.unneeded.union(missing):
+        for extra in missing:
             text = text.replace(extra.value[0], "")
         return text % self.literals
 
 
 class Response(NamedTuple):
-    """The data of a response, the errors beside it as one text, and its headers."""
+    """The data of a response, the errors beside it as one text, and its headers.
+
+    `failure` is what it means for the rows requested where the data lacks them.
+    """
 
     data: dict[str, Json]
     errors: str
     headers: Mapping[str, str]
+    failure: Failure
 
 
 class Api:
@@ -163,8 +159,7 @@ class Api:
             except _UnknownFieldsError as error:
                 unknown = {extra for extra in Extra if extra.names & error.fields}
                 # Compared with what this query left out: other threads add to `self.missing`.
-                left_out = missing | query.unneeded
-                if unknown <= left_out or error.fields - set[str]().union(*(each.names for each in unknown)):
+                if unknown <= missing or error.fields - set[str]().union(*(each.names for each in unknown)):
                     raise SourceError(f"W&B rejects the query: {error}") from None
                 for extra in sorted(unknown - self.missing, key=str):
                     log.warning("W&B does not know %s", extra)
@@ -172,6 +167,7 @@ class Api:
 
     def _send(self, text: str, variables: Mapping[str, Json], deadline: Deadline, largest: int) -> Response:
         body = orjson.dumps({"query": text, "variables": variables})
+        started = deadline.elapsed()
         try:
             reply = self.http.send("POST", self.url, body, self._headers, deadline, largest=largest).checked()
         # Both are cured by fewer rows.
@@ -179,20 +175,23 @@ class Api:
             raise FailedRequestError(str(error), Failure.HEAVY) from None
         except TransientError as error:
             failure = _FAILURES.get(error.status, Failure.QUICK)
-            connected = not isinstance(error, NotConnectedError)
-            raise FailedRequestError(str(error), failure, error.wait, connected=connected) from None
+            # Connecting takes long where there is no server.
+            if failure is not Failure.RATE_LIMITED and not isinstance(error, NotConnectedError):
+                failure = _by_time(failure, deadline.elapsed() - started)
+            raise FailedRequestError(str(error), failure, error.wait) from None
         except RejectedError as error:
             raise _rejection(error) from None
-        return self._read(reply)
+        return self._read(reply, _by_time(Failure.QUICK, deadline.elapsed() - started))
 
-    def _read(self, reply: Reply) -> Response:
+    def _read(self, reply: Reply, failure: Failure) -> Response:
         """Return the data of an answer. GraphQL reports errors with HTTP 200: the status says nothing."""
         try:
             document: Json = orjson.loads(reply.body)
         except orjson.JSONDecodeError as error:
-            raise FailedRequestError(f"sent an answer that is not JSON: {error.msg}") from None
+            raise FailedRequestError(f"sent an answer that is not JSON: {error.msg}", failure) from None
         if not isinstance(document, dict):
-            raise FailedRequestError(f"sent an answer that is not GraphQL: a JSON {type(document).__name__}")
+            kind = type(document).__name__
+            raise FailedRequestError(f"sent an answer that is not GraphQL: a JSON {kind}", failure)
         listed = document.get("errors") or []
         errors = "; ".join(
             str(error.get("message") if isinstance(error, dict) else error)
@@ -207,14 +206,19 @@ class Api:
             raise FailedRequestError(f"{self.url} answered: {errors}", Failure.RATE_LIMITED)
         if not isinstance(data, dict):
             reason = errors or "and without an error"
-            raise FailedRequestError(f"{self.url} answered without data: {reason}")
+            raise FailedRequestError(f"{self.url} answered without data: {reason}", failure)
         # A bad key can get HTTP 200, `viewer: null` and no error: every query selects the viewer for this
         # test.
         if data.get("viewer") is None and not errors:
             raise RefusedKeyError(
                 f"{self.url} does not accept the key; check WANDB_API_KEY and WANDB_BASE_URL"
             )
-        return Response(data, errors, reply.headers)
+        return Response(data, errors, reply.headers, failure)
+
+
+def _by_time(failure: Failure, seconds: float) -> Failure:
+    """Return what a failure after so long means: a server that works for long has too much to do."""
+    return Failure.HEAVY if seconds >= HEAVY_AFTER else failure
 
 
 def _rejection(error: RejectedError) -> Exception:

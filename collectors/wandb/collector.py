@@ -18,7 +18,6 @@ from collectors.wandb.ledger import Ledger
 from collectors.wandb.metrics import LIVE_ONLY, METRICS
 from collectors.wandb.query import (
     CollidingProjectError,
-    Filter,
     Projects,
     active_since,
     select_projects,
@@ -29,12 +28,10 @@ from collectors.wandb.runs import Run
 from collectors.wandb.settings import Project, WandbSettings
 from collectors.wandb.utilization import MEMORY_KEY, active_runs, load_observations, observe
 from common.collector import Collector, Context
-from common.errors import ConfigurationError, FleetgaugeError, SourceError
+from common.errors import ConfigurationError, FleetgaugeError
 from common.metric import Metric, Series
 from common.outcome import Report
 from common.times import iso
-
-MOST_NAMED = 20  # projects, in the error of a run that could read none
 
 log = logging.getLogger(__name__)
 
@@ -85,10 +82,7 @@ def _read(context: Context[WandbSettings]) -> list[Ledger]:
     settings, window = context.settings, context.window
     ticks, at = window.ticks, window.ticks[-1]
     reader = Reader(context)
-    # A backfill ends in the past: runs created after its last tick cannot count in it.
-    created_before = None if window.is_live else at + 1
-    filters = touched_since(ticks[0] - settings.window, created_before)
-    listings = read_listings(reader, select_projects(reader.api, context, filters), filters)
+    _, listings = read_listings(reader)
     for warning in _unmatched_prices(listings, settings):
         log.warning("%s", warning)
     runs = {listing.project: listing.runs for listing in listings}
@@ -104,36 +98,30 @@ def _read(context: Context[WandbSettings]) -> list[Ledger]:
     ]
 
 
-def read_listings(reader: Reader, projects: Projects, filters: Filter) -> list[Listing]:
-    """Return the listing of each project that could be read; count what was dropped, lose what failed.
+def read_listings(reader: Reader) -> tuple[Projects, list[Listing]]:
+    """Return the projects of the settings, and the listing of each that could be read.
 
-    Where nothing could be read, one error names every project: one of configuration only if all are.
+    What was dropped is counted, what failed is lost. Raises one of the errors where nothing could be read:
+    one of configuration only if all are.
     """
-    report = reader.context.report
+    context, report = reader.context, reader.context.report
+    ticks = context.window.ticks
+    # A backfill ends in the past: runs created after its last tick cannot count in it.
+    created_before = None if context.window.is_live else ticks[-1] + 1
+    filters = touched_since(ticks[0] - context.settings.window, created_before)
+    projects = select_projects(reader.api, context, filters)
     listings = reader.read(projects.selected, filters, empty=projects.empty)
     complete = [listing for listing in listings if listing.error is None]
-    failed = _failed(projects, listings)
-    errors = [error for error in failed.values() if not isinstance(error, CollidingProjectError)]
-    if errors and not complete:
-        first = min(errors, key=lambda error: isinstance(error, ConfigurationError))
-        # Any other exception is a defect, whose traceback is worth more than the names.
-        if len(failed) == 1 or not isinstance(first, FleetgaugeError):
-            raise first
-        named = [f"{project}: {error}" for project, error in failed.items()]
-        if len(named) > MOST_NAMED:
-            named[MOST_NAMED:] = [f"and {len(named) - MOST_NAMED:,} more"]
-        raise type(first)("; ".join(named))
+    failed = {**projects.lost, **{each.project: each.error for each in listings if each.error}}
     for project, error in failed.items():
         reason = "tag_collision" if isinstance(error, CollidingProjectError) else "unreadable"
         report.lose(str(project), error, reason)
+    errors = [error for error in failed.values() if not isinstance(error, CollidingProjectError)]
+    if errors and not complete:
+        raise min(errors, key=lambda error: isinstance(error, ConfigurationError))
     for listing in complete:
         _count_dropped(listing, report)
-    return complete
-
-
-def _failed(projects: Projects, listings: Iterable[Listing]) -> dict[Project, Exception]:
-    """Return why each project, or entity, that is lost is lost."""
-    return {**projects.lost, **{each.project: each.error for each in listings if each.error}}
+    return projects, complete
 
 
 def _count_dropped(listing: Listing, report: Report) -> None:
@@ -183,31 +171,24 @@ def _unmatched_prices(listings: Iterable[Listing], settings: WandbSettings) -> I
 
 
 def check(context: Context[WandbSettings]) -> Iterator[str | FleetgaugeError]:
-    """Read what a run at this tick would read.
+    """Read what a run at this tick would read, and lose what it would lose.
 
-    Yields a line for each thing that is good, and an error for each that is not. Raises RefusedKeyError.
+    Yields a line for each thing that is good. Raises what a run would raise.
     """
     settings, reader = context.settings, Reader(context)
-    filters = touched_since(context.window.ticks[-1] - settings.window)
-    projects = select_projects(reader.api, context, filters)
-    for entity, number in sorted(Counter(project.entity for project in projects.found).items()):
-        yield f"{entity}/* stands for {number:,} projects"
-    listings = reader.read(projects.selected, filters, empty=projects.empty)
-    for project, error in _failed(projects, listings).items():
-        kind = ConfigurationError if isinstance(error, ConfigurationError) else SourceError
-        yield kind(f"{project}: {error}")
-    complete = [listing for listing in listings if listing.error is None]
-    for listing in complete:
-        if listing.project not in projects.found:
-            yield f"the key can read {listing.project}, which has {len(listing.runs):,} runs to look at"
-        _count_dropped(listing, context.report)
-    yield from _unmatched_prices(complete, settings)
-    if settings.utilization:
-        _read_active(reader, {listing.project: listing.runs for listing in complete})
-    for part in sorted(reader.api.missing, key=lambda part: part.name):
-        yield f"not available at {settings.base_url}: {part}"
     hashed = settings.user_hash_key is not None
     yield "usernames are sent as keyed hashes" if hashed else "usernames are sent as they are"
+    projects, listings = read_listings(reader)
+    for entity, number in sorted(Counter(project.entity for project in projects.found).items()):
+        yield f"{entity}/* stands for {number:,} projects"
+    for listing in listings:
+        if listing.project not in projects.found:
+            yield f"the key can read {listing.project}, which has {len(listing.runs):,} runs to look at"
+    yield from _unmatched_prices(listings, settings)
+    if settings.utilization:
+        _read_active(reader, {listing.project: listing.runs for listing in listings})
+    for part in sorted(reader.api.missing, key=lambda part: part.name):
+        yield f"not available at {settings.base_url}: {part}"
 
 
 COLLECTOR = Collector(

@@ -8,31 +8,30 @@ from __future__ import annotations
 
 import base64
 import json
-import random
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from collectors.wandb.api import Api, Extra, FailedRequestError, Query, RefusedProjectError, Response
 from collectors.wandb.groups import Json
 from collectors.wandb.runs import TERMINAL, Run, RunReader, State, microseconds
 from collectors.wandb.settings import Project, WandbSettings
-from collectors.wandb.slices import LATEST, Failure, Page, SliceRequest
+from collectors.wandb.slices import LATEST, Page, SliceRequest
 from common.collector import Context
-from common.errors import FleetgaugeError, SourceError
+from common.errors import DeadlineExceededError, FleetgaugeError, SourceError
 from common.logs import redact
 from common.names import normalise_tag
-from common.net.retry import MAX_ATTEMPTS, backoff
+from common.net.retry import Deadline, TransientError, persist
 from common.times import EARLIEST, iso
 
 ORDER = "+created_at"
 PROJECTS_PER_PAGE = 200
-COUNT_TRIES = 3  # in a row, of a page of projects with their numbers of runs
+COUNT_SECONDS = 120.0  # for a page of projects with their numbers of runs
 
 _REFUSED = re.compile(r"permission|denied|forbidden|unauthori[sz]ed|not found", re.IGNORECASE)
-_GROUPS = {"user": Extra.USER, "group": Extra.GROUP, "job_type": Extra.JOB_TYPE}
 
 Filter = Mapping[str, object]
 
@@ -49,7 +48,7 @@ query Runs(
       edges {
         node {
           id name displayName state createdAt heartbeatAt sweepName computeSeconds runInfo { gpuCount }
-          user { username } group jobType tags systemMetrics
+          user { username } group jobType tags
           config(keys: %(config)s) summaryMetrics(keys: %(summaryMetrics)s)
         }
       }
@@ -57,6 +56,8 @@ query Runs(
   }
 }
 """
+# System metrics alone are about 10 kB per run.
+_ACTIVE_RUNS = _RUNS.replace("tags\n", "tags systemMetrics\n")
 _PROJECTS = """\
 query Projects($entity: String!, $first: Int, $after: String) {
   viewer { id }
@@ -89,24 +90,10 @@ def active_since(time: int) -> Filter:
     return {"$and": [{"$or": running}, {"heartbeatAt": {"$gte": iso(time)}}]}
 
 
-def unneeded(group_by: Iterable[str], *, system_metrics: bool) -> frozenset[Extra]:
-    """Return the parts of the query for runs that need not be selected.
-
-    `group_by` are the parts of a group as in the settings. `systemMetrics` alone is about 10 kB per run.
-    """
-    needed = {Extra.TAGS if by.startswith("tag:") else _GROUPS.get(by) for by in group_by}
-    needed |= {Extra.USER, Extra.SYSTEM_METRICS} if system_metrics else set()
-    return frozenset({*_GROUPS.values(), Extra.TAGS, Extra.SYSTEM_METRICS} - needed)
-
-
 def runs_query(
-    project: Project,
-    filters: Filter,
-    unneeded: frozenset[Extra],
-    reading: RunReader,
-    request: SliceRequest,
+    project: Project, filters: Filter, reading: RunReader, system_metrics: bool, request: SliceRequest
 ) -> Query:
-    """Return the query for the runs of a slice that pass a filter.
+    """Return the query for the runs of a slice that pass a filter, also for their `system_metrics`.
 
     `reading` knows the keys of config and summary to select.
     """
@@ -128,7 +115,7 @@ def runs_query(
         "config": json.dumps(reading.config_keys),
         "summaryMetrics": json.dumps(reading.summary_keys),
     }
-    return Query(_RUNS, variables, keys, unneeded)
+    return Query(_ACTIVE_RUNS if system_metrics else _RUNS, variables, keys)
 
 
 class Row(NamedTuple):
@@ -150,14 +137,14 @@ def read_runs(project: Project, response: Response, reading: RunReader, request:
     if found is None and _REFUSED.search(errors):
         raise RefusedProjectError(f"W&B refused {project}: {errors}")
     if found is None:
-        raise FailedRequestError(f"W&B did not answer for {project}: {errors}")
+        raise FailedRequestError(f"W&B did not answer for {project}: {errors}", response.failure)
     rows: dict[str, Row] = {}
     times: list[float] = []
     with _known_shape(str(project)):
         runs = found["runs"]
         # By the schema a row that cannot be served makes the complete list null; it also happens under load.
         if runs is None and errors:
-            raise FailedRequestError(f"W&B could not list runs: {errors}")
+            raise FailedRequestError(f"W&B could not list runs: {errors}", response.failure)
         for offset, edge in enumerate(runs["edges"], request.offset):
             node = edge["node"]
             if not isinstance(node, dict) or not isinstance(node.get("id"), str):
@@ -168,7 +155,7 @@ def read_runs(project: Project, response: Response, reading: RunReader, request:
             flaws: list[str] = []
             run = reading.read(node, flaws)
             rows[node["id"]] = Row(run, tuple(flaws))
-            created = _microseconds(node.get("createdAt")) if run is None else run.start
+            created = microseconds(node.get("createdAt")) if run is None else run.start
             if created is not None:
                 times.append(created / 1e6)
         total, more = runs.get("totalCount"), bool(runs["pageInfo"]["hasNextPage"])
@@ -190,13 +177,6 @@ def _known_shape(subject: str) -> Iterator[None]:
         yield
     except (TypeError, KeyError, AttributeError) as error:
         raise SourceError(f"W&B answered for {subject} in an unknown shape: {error!r}") from None
-
-
-def _microseconds(text: Json) -> int | None:
-    try:
-        return microseconds(text)
-    except ValueError:
-        return None
 
 
 class CollidingProjectError(SourceError):
@@ -275,37 +255,23 @@ def _list(
     query = Query(_PROJECTS, variables, {"filters": json.dumps(json.dumps(filters))})
     listed: dict[Project, ProjectInfo] = {}
     cursors = set[str]()
-    failures = outages = 0  # in a row
     unreadable = ""
+
+    def request(limit: Deadline) -> tuple[dict[Project, ProjectInfo], str | None, str]:
+        response = api.post(query, limit)
+        return _read_projects(entity, response, is_counted=Extra.RUN_COUNT not in api.missing)
+
     while True:
+        is_counted = Extra.RUN_COUNT not in api.missing
+        limit = deadline.within(COUNT_SECONDS) if is_counted else deadline
         try:
-            response = api.post(query, deadline)
-            is_counted = Extra.RUN_COUNT not in api.missing
-            page, cursor, errors = _read_projects(entity, response, is_counted=is_counted)
-        except FailedRequestError as error:
-            # A server that serves nobody says nothing about the query, and is waited for.
-            if error.failure in (Failure.UNAVAILABLE, Failure.RATE_LIMITED):
-                outages += 1
-            else:
-                failures += 1
-            # Counting runs may be too much for the server: after a few failures it is not requested.
-            if failures >= COUNT_TRIES:
-                api.missing |= {Extra.RUN_COUNT}
-            delay = backoff(failures + outages)
-            if error.wait is not None:
-                delay = error.wait + random.uniform(0, 0.5)  # noqa: S311
-            if failures == MAX_ATTEMPTS or delay >= deadline.remaining():
-                tries = f"{failures + outages} failures in a row"
-                raise SourceError(f"cannot list the projects of {entity}: {error} ({tries})") from None
-            deadline.sleep(delay)
-            continue
-        except SourceError:
-            # It may be too complex with the count of runs.
-            if Extra.RUN_COUNT in api.missing:
-                raise
+            page, cursor, errors = persist(partial(request, limit), limit)
+        except (TransientError, SourceError, DeadlineExceededError) as error:
+            if not is_counted:
+                raise SourceError(f"cannot list the projects of {entity}: {error}") from None
+            # Counting runs may be too much for the server.
             api.missing |= {Extra.RUN_COUNT}
             continue
-        failures = outages = 0
         if pause:
             deadline.sleep(deadline.timeout(pause))
         listed |= page
@@ -324,20 +290,22 @@ def _read_projects(
 ) -> tuple[dict[Project, ProjectInfo], str | None, str]:
     """Return a page of projects, the cursor behind which there are more, and the errors beside others.
 
-    The cursor is None where there are no more. Raises FailedRequestError for a project that cannot be read
-    where runs were counted: that may be why. Otherwise it is left out.
+    The cursor is None where there are no more. Raises SourceError for a project that cannot be read where
+    runs were counted: that may be why. Otherwise it is left out.
     """
     models: Json = response.data.get("models")
     errors = response.errors
-    if models is None and not errors:
+    if models is None and errors:
+        raise FailedRequestError(f"W&B could not list projects: {errors}", response.failure)
+    if models is None:
         raise _unknown(f"entity {entity}")
     with _known_shape(f"the projects of {entity}"):
-        nodes = [None] if models is None else [edge["node"] for edge in models["edges"]]
-        if errors and None in nodes and (is_counted or models is None):
-            raise FailedRequestError(f"W&B could not list projects: {errors}")
+        nodes = [edge["node"] for edge in models["edges"]]
+        if None in nodes and errors and is_counted:
+            raise SourceError(f"W&B could not count the runs of all projects: {errors}")
         page = {
             Project(entity, str(node["name"])): ProjectInfo(
-                _microseconds(node.get("created")), node.get("runCount")
+                microseconds(node.get("created")), node.get("runCount")
             )
             for node in nodes
             if node

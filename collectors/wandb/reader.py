@@ -19,7 +19,7 @@ from typing import Annotated
 from pydantic import Field, NonNegativeInt, TypeAdapter, ValidationError
 
 from collectors.wandb.api import Api, FailedRequestError, Query, RefusedKeyError, Response
-from collectors.wandb.query import Filter, Row, read_runs, runs_query, unneeded
+from collectors.wandb.query import Filter, Row, read_runs, runs_query
 from collectors.wandb.runs import Run, RunReader
 from collectors.wandb.settings import Project, WandbSettings
 from collectors.wandb.slices import LATEST, Failure, SliceRequest, Slices
@@ -28,7 +28,6 @@ from common.errors import DeadlineExceededError, SourceError
 from common.net.http import MAX_RESPONSE_BYTES
 from common.net.retry import backoff, requested_wait, requests_left
 
-HEAVY_AFTER = 10.0  # seconds: what fails later failed because of its size
 ONE_AT_A_TIME_AFTER = 4  # failures in a row of a project, each of which counts towards losing it
 RATE_LIMIT_DELAY = 5.0  # seconds, where the server does not say how long
 SYSTEM_METRICS_PAGE = 200  # runs of a page with their system metrics, of 10 kB each
@@ -83,9 +82,9 @@ class Reader:
         self.connections = max(1, settings.connections // context.shard.count)
         self.api = Api(settings, context.http(settings.base_url, "WANDB_BASE_URL", self.connections))
         # The listings that are not complete, the last one requested last; and the requests that were sent and
-        # not yet handled, and when they were sent.
+        # not yet handled.
         self._open = deque[Listing]()
-        self._under_way: dict[Future[Response], tuple[Listing, SliceRequest, float]] = {}
+        self._under_way: dict[Future[Response], tuple[Listing, SliceRequest]] = {}
         # How many requests may be under way, when the next may start, and why not earlier.
         self._allowed = float(self.connections)
         self._opens = 0.0
@@ -111,7 +110,6 @@ class Reader:
             remembered = _UNSERVED.validate_python(memory.get(key, {}))
         except ValidationError:  # the memory is a file that may be damaged
             remembered = {}
-        parts = unneeded(settings.grouping, system_metrics=system_metrics)
         size = min(settings.page_size, SYSTEM_METRICS_PAGE) if system_metrics else settings.page_size
         # Where most runs are expected: it only decides where slices are cut first.
         since = window.since - settings.window
@@ -119,7 +117,7 @@ class Reader:
         listings = []
         for project in projects:
             unserved = remembered.get(str(project), [])
-            query = partial(runs_query, project, filters, parts, self.rows)
+            query = partial(runs_query, project, filters, self.rows, system_metrics)
             slices = Slices[Row](size, settings.max_runs, since, until, unserved)
             listings.append(Listing(project, query, slices, unserved))
         self._open.extend(listing for listing in listings if listing.project not in empty)
@@ -150,7 +148,7 @@ class Reader:
             # The limit on the memory of answers is for all connections in sum.
             largest = MAX_RESPONSE_BYTES // self.connections
             future = executor.submit(self.api.post, listing.query(request), deadline, largest)
-            self._under_way[future] = (listing, request, now)
+            self._under_way[future] = (listing, request)
 
     def _next(self, now: float) -> tuple[Listing, SliceRequest] | None:
         """Return the next request, of each project in turn; where there is none, one that cuts a slice.
@@ -158,7 +156,7 @@ class Reader:
         So the first page of every project comes before any second, and shows early what it costs. A project
         whose requests keep failing has one under way at a time: several would use up its attempts at once.
         """
-        under_way = (listing for listing, _, _ in self._under_way.values())
+        under_way = (listing for listing, _ in self._under_way.values())
         failing = {each for each in under_way if each.slices.failures >= ONE_AT_A_TIME_AFTER}
         for _ in range(len(self._open)):
             listing = self._open[0]
@@ -189,12 +187,12 @@ class Reader:
             deadline.sleep(wake - now)
         elif done := wait(self._under_way, min(wake, end) - now, FIRST_COMPLETED).done:
             future = done.pop()
-            listing, request, sent = self._under_way.pop(future)
+            listing, request = self._under_way.pop(future)
             # Its project may have failed since: then the answer is of no use.
             if listing in self._open:
-                self._handle(future, listing, request, sent)
+                self._handle(future, listing, request)
 
-    def _handle(self, future: Future[Response], listing: Listing, request: SliceRequest, sent: float) -> None:
+    def _handle(self, future: Future[Response], listing: Listing, request: SliceRequest) -> None:
         """Add an answer to its listing, or note a failure. Whatever is wrong with it costs its project.
 
         Only RefusedKeyError is raised: no other project would fare better.
@@ -204,7 +202,7 @@ class Reader:
                 response = future.result()
                 page = read_runs(listing.project, response, self.rows, request)
             except FailedRequestError as error:
-                self._note_failure(listing, request, error, self.context.deadline.elapsed() - sent)
+                self._note_failure(listing, request, error)
             else:
                 listing.slices.served(request, page)
                 self._note_success(listing, response)
@@ -233,21 +231,14 @@ class Reader:
         done, total = len(listing.slices.rows), listing.slices.total
         self.context.progress(f"listing the runs of {listing.project}", done, total)
 
-    def _note_failure(
-        self, listing: Listing, request: SliceRequest, error: FailedRequestError, took: float
-    ) -> None:
+    def _note_failure(self, listing: Listing, request: SliceRequest, error: FailedRequestError) -> None:
         """Decide when a failed request may be sent again, and with how many connections.
 
-        `took` is how long it lasted, in seconds. Raises SourceError where its listing cannot be completed.
+        Raises SourceError where its listing cannot be completed.
         """
         log.debug("%s failed: %s", listing.project, error)
-        now, failure = self.context.deadline.elapsed(), error.failure
+        now, failure, delay = self.context.deadline.elapsed(), error.failure, error.wait
         listing.trouble = error
-        # A server that gives up after long work fails like any other; the time shows that it was too much.
-        # Connecting takes long where there is no server.
-        if failure in (Failure.QUICK, Failure.UNAVAILABLE) and took >= HEAVY_AFTER and error.connected:
-            failure = Failure.HEAVY
-        delay = error.wait
         # Of the server and not of a project: all requests wait, and fewer are sent.
         if failure in (Failure.UNAVAILABLE, Failure.RATE_LIMITED):
             self._allowed = max(1.0, self._allowed / 2)

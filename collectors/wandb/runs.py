@@ -152,10 +152,9 @@ class RunReader:
         if state is None:
             flaws.append("unknown_state")
             return None
-        try:
-            start = microseconds(node.get("createdAt"))
-            seen = start if node.get("heartbeatAt") is None else microseconds(node["heartbeatAt"])
-        except ValueError:
+        start = microseconds(node.get("createdAt"))
+        seen = start if node.get("heartbeatAt") is None else microseconds(node["heartbeatAt"])
+        if start is None or seen is None:
             flaws.append("bad_timestamp")
             return None
         title = str(node.get("displayName") or node.get("name") or "")
@@ -231,14 +230,15 @@ class RunReader:
         return len(figures.devices) if known == 0 else known, gpu
 
 
-def microseconds(text: Json) -> int:
+def microseconds(text: Json) -> int | None:
     """Return an ISO 8601 time, with any offset (UTC without one) and fraction, since the epoch.
 
-    Raises ValueError for anything else.
+    None for anything else.
     """
-    if not isinstance(text, str):
-        raise ValueError(f"{text!r} is not a timestamp")
-    time = datetime.fromisoformat(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return (time - _EPOCH) // _MICROSECOND

@@ -10,12 +10,11 @@ from typing import Any
 
 from collectors.wandb import collector
 from collectors.wandb.api import Extra
-from collectors.wandb.query import Filter, select_projects, touched_since
+from collectors.wandb.query import Filter, touched_since
 from collectors.wandb.reader import Listing, Reader
 from collectors.wandb.settings import WandbSettings
 from common.collector import Context
 from common.config.sources import Configuration
-from common.errors import FleetgaugeError, combine_errors
 from common.net.retry import Deadline
 from common.outcome import Report
 from common.shards import ALONE, Shard
@@ -122,8 +121,7 @@ def read(
     ran = ran or Ran()
     try:
         reader = Reader(context(server, ran, deadline, memory=memory, **options))
-        projects = select_projects(reader.api, reader.context, COHORT)
-        ran.listings = collector.read_listings(reader, projects, COHORT)
+        _, ran.listings = collector.read_listings(reader)
         ran.missing = reader.api.missing
     except Exception as error:
         ran.error = error
@@ -132,14 +130,9 @@ def read(
 
 def check(server: Wandb, deadline: float = 60, **variables: Any) -> Ran:
     ran = Ran()
-    wrong: list[FleetgaugeError] = []
     try:
         for found in collector.check(context(server, ran, deadline, **variables)):
-            if isinstance(found, str):
-                ran.findings.append(found)
-            else:
-                wrong.append(found)
-        ran.error = combine_errors(wrong) if wrong else None
+            ran.findings.append(str(found))
     except Exception as error:
         ran.error = error
     return ran

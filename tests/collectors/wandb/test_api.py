@@ -38,7 +38,7 @@ def api_of(server: Wandb) -> Api:
 
 def fetch(server: Wandb, api: Api | None = None) -> Page[Row]:
     request = requested()
-    query = runs_query(ANTS, {}, frozenset({Extra.TAGS}), READING, request)
+    query = runs_query(ANTS, {}, READING, False, request)
     return read_runs(ANTS, (api or api_of(server)).post(query, Deadline(20)), READING, request)
 
 
@@ -69,7 +69,7 @@ MEANINGS: list[tuple[int | None, object, type[Exception] | Failure, str]] = [
     (None, project({"runs": {}}), SourceError, "in an unknown shape"),
     (None, project({"runs": {"edges": 3}}), SourceError, "in an unknown shape"),
     (None, project(7), SourceError, "in an unknown shape"),
-    (None, beside("x" * 600 + 'Cannot query field "tags"'), SourceError, "rejects the query: xxx"),
+    (None, beside("x" * 600 + 'Cannot query field "name"'), SourceError, "rejects the query: xxx"),
     (None, "{", Failure.QUICK, "not JSON"),
     (None, "[]", Failure.QUICK, "not GraphQL: a JSON list"),
     (429, "", Failure.RATE_LIMITED, "answered 429"),
@@ -82,7 +82,7 @@ MEANINGS: list[tuple[int | None, object, type[Exception] | Failure, str]] = [
     (404, "", RefusedProjectError, "check WANDB_PROJECTS, WANDB_API_KEY and WANDB_BASE_URL"),
     (302, "", RefusedKeyError, "check WANDB_BASE_URL"),
     (405, "", RefusedKeyError, "check WANDB_BASE_URL"),
-    (400, {"errors": [{"message": 'Cannot query field "tags"'}]}, SourceError, "rejects the query"),
+    (400, {"errors": [{"message": 'Cannot query field "name"'}]}, SourceError, "rejects the query"),
     (400, "bad request", SourceError, "answered 400"),
 ]
 
@@ -106,7 +106,6 @@ def test_every_answer_without_a_page_is_an_error_of_its_kind(
         ("Cannot query field `username`; Cannot query field `gpuCount`", {Extra.USER, Extra.RUN_INFO}),
         ('Unknown argument "keys" on field "Run.config"', {Extra.CONFIG_KEYS}),
         ('Cannot query field "state"', None),
-        ('Cannot query field "tags"', None),  # which was not requested
         ('Cannot query field "group"; Cannot query field "state"', None),
     ],
 )
@@ -146,7 +145,7 @@ def test_a_key_in_an_answer_is_removed_before_the_text_is_cut(server: Wandb, bef
 
 def test_limits_of_creation_time_join_the_filter() -> None:
     request = requested(1_794_700_800, 4)
-    variables = runs_query(ANTS, {"state": "running"}, frozenset(), READING, request).variables
+    variables = runs_query(ANTS, {"state": "running"}, READING, False, request).variables
     assert json.loads(variables["filters"]) == {
         "$and": [{"state": "running"}, {"createdAt": {"$gte": "2026-11-15T00:00:00Z"}}]
     }
