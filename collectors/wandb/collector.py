@@ -110,7 +110,8 @@ def read_listings(reader: Reader) -> tuple[Projects, list[Listing]]:
     created_before = None if context.window.is_live else ticks[-1] + 1
     filters = touched_since(ticks[0] - context.settings.window, created_before)
     projects = select_projects(reader.api, context, filters)
-    listings = reader.read(projects.selected, filters, empty=projects.empty)
+    empty = {project for project, information in projects.found.items() if information.runs == 0}
+    listings = reader.read(projects.selected, filters, empty=empty)
     complete = [listing for listing in listings if listing.error is None]
     failed = {**projects.lost, **{each.project: each.error for each in listings if each.error}}
     for project, error in failed.items():

@@ -201,11 +201,6 @@ class Projects(NamedTuple):
     found: dict[Project, ProjectInfo]
     lost: dict[Project, FleetgaugeError]
 
-    @property
-    def empty(self) -> set[Project]:
-        """Those that have no runs to read, by the listing of their entity."""
-        return {project for project, information in self.found.items() if information.runs == 0}
-
 
 def select_projects(api: Api, context: Context[WandbSettings], filters: Filter) -> Projects:
     """List each entity whose name is followed by *, and select every project once.

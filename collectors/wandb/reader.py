@@ -49,7 +49,6 @@ class Listing:
     slices: Slices[Row]
     remembered: Unserved
     error: Exception | None = None
-    trouble: Exception | None = None  # the last failure, while it lasts
     due: float = 0.0  # when it may be requested again
 
     @cached_property
@@ -85,11 +84,11 @@ class Reader:
         # not yet handled.
         self._open = deque[Listing]()
         self._under_way: dict[Future[Response], tuple[Listing, SliceRequest]] = {}
-        # How many requests may be under way, when the next may start, and why not earlier.
+        # How many requests may be under way, and when the next may start.
         self._allowed = float(self.connections)
         self._opens = 0.0
-        self._obstacle: Exception | None = None
         self._outages = 0  # in a row: requests that the server could not take
+        self._trouble: Exception | None = None  # the last failure, until an answer comes
 
     def read(
         self,
@@ -217,7 +216,7 @@ class Reader:
 
     def _note_success(self, listing: Listing, response: Response) -> None:
         """Note an answer that was added, and how many more requests the server announces to take."""
-        listing.trouble, self._outages, self._obstacle = None, 0, None
+        self._outages, self._trouble = 0, None
         if response.errors:
             beside = f"{listing.project}: {response.errors}"
             log.warning("W&B answered with errors beside the data for %s", beside)
@@ -227,7 +226,7 @@ class Reader:
         left, reset = requests_left(response.headers), requested_wait(response.headers)
         if left is not None and left <= len(self._under_way) and reset is not None:
             self._opens = max(self._opens, self.context.deadline.elapsed() + reset)
-            self._obstacle = SourceError(f"the rate limit of W&B takes no request for {reset:g} s")
+            self._trouble = SourceError(f"the rate limit of W&B takes no request for {reset:g} s")
         done, total = len(listing.slices.rows), listing.slices.total
         self.context.progress(f"listing the runs of {listing.project}", done, total)
 
@@ -238,7 +237,7 @@ class Reader:
         """
         log.debug("%s failed: %s", listing.project, error)
         now, failure, delay = self.context.deadline.elapsed(), error.failure, error.wait
-        listing.trouble = error
+        self._trouble = error
         # Of the server and not of a project: all requests wait, and fewer are sent.
         if failure in (Failure.UNAVAILABLE, Failure.RATE_LIMITED):
             self._allowed = max(1.0, self._allowed / 2)
@@ -249,7 +248,6 @@ class Reader:
         if delay is not None:
             # Jitter, so that a fleet does not come back at one instant.
             self._opens = max(self._opens, now + delay + random.uniform(0, 0.5))  # noqa: S311
-            self._obstacle = error
         else:
             # Slower than for single requests: to find a run that cannot be served takes many failures.
             listing.due = now + backoff(1 + listing.slices.failures // 2)
@@ -258,10 +256,9 @@ class Reader:
     def _timeout(self, listing: Listing) -> DeadlineExceededError:
         """Return the error for a listing that was not complete in time."""
         seconds, slices = self.context.deadline.seconds, listing.slices
-        reason = listing.trouble or self._obstacle
         of = "" if slices.total is None else f" of {slices.total:,}"
         return DeadlineExceededError(
             f"the deadline of {seconds:g} s passed after {len(slices.rows):,}{of} runs; "
-            + (f"{reason}; " if reason else "")
+            + (f"{self._trouble}; " if self._trouble else "")
             + "raise --timeout or FLEETGAUGE_WANDB_CONNECTIONS"
         )
