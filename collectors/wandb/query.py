@@ -145,8 +145,8 @@ def read_runs(project: Project, response: Response, reading: RunReader, request:
         # By the schema a row that cannot be served makes the complete list null; it also happens under load.
         if runs is None and errors:
             raise FailedRequestError(f"W&B could not list runs: {errors}", response.failure)
-        for offset, edge in enumerate(runs["edges"], request.offset):
-            node = edge["node"]
+        nodes, more = _nodes(runs)
+        for offset, node in enumerate(nodes, request.offset):
             if not isinstance(node, dict) or not isinstance(node.get("id"), str):
                 # Without an id only its place tells it from others.
                 place = f"at offset {offset} since {iso(request.since)}"
@@ -158,9 +158,7 @@ def read_runs(project: Project, response: Response, reading: RunReader, request:
             created = microseconds(node.get("createdAt")) if run is None else run.start
             if created is not None:
                 times.append(created / 1e6)
-        total, more = runs.get("totalCount"), bool(runs["pageInfo"]["hasNextPage"])
-        # `type` and not `isinstance`: JSON's true is no count.
-        return Page(rows, times, total if type(total) is int else None, more)
+        return Page(rows, times, _count(runs.get("totalCount")), more)
 
 
 def _unknown(what: str) -> RefusedProjectError:
@@ -177,6 +175,22 @@ def _known_shape(subject: str) -> Iterator[None]:
         yield
     except (TypeError, KeyError, AttributeError) as error:
         raise SourceError(f"W&B answered for {subject} in an unknown shape: {error!r}") from None
+
+
+def _nodes(connection: Json) -> tuple[list[Json], bool]:
+    """Return the nodes of a page, and whether there are more behind it.
+
+    Raises TypeError or KeyError for anything else: what is unreadable must not pass for the last page.
+    """
+    edges, more = connection["edges"], connection["pageInfo"]["hasNextPage"]
+    if not isinstance(edges, list) or not isinstance(more, bool):
+        raise TypeError(f"edges: {type(edges).__name__}, hasNextPage: {more!r:.20}")
+    return [edge["node"] for edge in edges], more
+
+
+def _count(value: Json) -> int | None:
+    """Return a number of rows; None for anything else, such as JSON's true."""
+    return value if type(value) is int and value >= 0 else None
 
 
 class CollidingProjectError(SourceError):
@@ -295,24 +309,21 @@ def _read_projects(
     if models is None:
         raise _unknown(f"entity {entity}")
     with _known_shape(f"the projects of {entity}"):
-        nodes = [edge["node"] for edge in models["edges"]]
-        if None in nodes and errors and is_counted:
-            raise SourceError(f"W&B could not count the runs of all projects: {errors}")
+        nodes, more = _nodes(models)
+        named = [node for node in nodes if isinstance(node, dict) and isinstance(node.get("name"), str)]
+        unreadable = "" if len(named) == len(nodes) else errors or "some have no name"
+        if unreadable and is_counted:
+            raise SourceError(f"W&B could not count the runs of all projects: {unreadable}")
         page = {
-            Project(entity, str(node["name"])): ProjectInfo(
-                microseconds(node.get("created")), node.get("runCount")
+            Project(entity, node["name"]): ProjectInfo(
+                microseconds(node.get("created")), _count(node.get("runCount"))
             )
-            for node in nodes
-            if node
+            for node in named
         }
-        beside = errors if None in nodes else ""
-        information = models["pageInfo"]
-        cursor = information["endCursor"]
-        if not information["hasNextPage"]:
-            return page, None, beside
-        if not cursor:
+        cursor = models["pageInfo"]["endCursor"] if more else None
+        if more and not cursor:
             raise SourceError(f"W&B has more projects of {entity}, and no cursor to list them")
-        return page, cursor, beside
+        return page, cursor, unreadable
 
 
 def _collisions(

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import orjson
 
-from collectors.wandb.groups import NO_OWNER, Json, Owner, Owners
+from collectors.wandb.groups import NO_OWNER, Json, Owner, Owners, wire_value
 from collectors.wandb.metrics import THROUGHPUT
 
 SECOND = 1_000_000
@@ -62,7 +62,7 @@ class RunKind(StrEnum):
 
 
 class Target(NamedTuple):
-    """What a push-to-main run measures: `main` or any pull request, and the configuration."""
+    """What a push-to-main run measures: `main` or any pull request, and the configuration as a tag value."""
 
     ref: str
     config: str
@@ -196,7 +196,7 @@ class RunReader:
         """Return the kind of a run by its name and its sweep, and what a push-to-main run measures."""
         if self._push_to_main(title):
             parts = self._target(title)
-            return RunKind.PUSH_TO_MAIN, parts and Target(parts[1] or "pr", parts[2])
+            return RunKind.PUSH_TO_MAIN, parts and Target(parts[1] or "pr", wire_value("config", parts[2]))
         if node.get("sweepName") or ".sweep" in title.lower():
             return RunKind.SWEEP, None
         return RunKind.OTHER, None

@@ -67,7 +67,10 @@ MEANINGS: list[tuple[int | None, object, type[Exception] | Failure, str]] = [
     (None, beside("deadline exceeded", project={"runs": None}), Failure.QUICK, "list runs: deadline"),
     (None, project({"runs": None}), SourceError, "in an unknown shape"),
     (None, project({"runs": {}}), SourceError, "in an unknown shape"),
-    (None, project({"runs": {"edges": 3}}), SourceError, "in an unknown shape"),
+    *(
+        (None, project({"runs": {"edges": edges, "pageInfo": {"hasNextPage": more}}}), SourceError, "unknown")
+        for edges, more in ((3, False), ({}, False), ("", False), ([], None), ([], 0), ([], "no"))
+    ),
     (None, project(7), SourceError, "in an unknown shape"),
     (None, beside("x" * 600 + 'Cannot query field "name"'), SourceError, "rejects the query: xxx"),
     (None, "{", Failure.QUICK, "not JSON"),

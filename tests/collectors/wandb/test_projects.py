@@ -20,9 +20,9 @@ PLAIN: dict[str, str | None] = {"Content-Encoding": None}
 EARLY, LATE = "2024-01-01T00:00:00Z", "2025-01-01T00:00:00Z"
 
 
-def projects(*names: str | None, cursor: str | None, more: bool = True, **errors: object) -> Fault:
-    """Return an answer with these projects, in place of the true one; None is one that cannot be read."""
-    edges = [{"node": name and {"name": name}} for name in names]
+def projects(*names: object, cursor: str | None, more: object = True, **errors: object) -> Fault:
+    """Return an answer with these projects, in place of the true one; what is no text is a complete node."""
+    edges = [{"node": {"name": name} if isinstance(name, str) else name} for name in names]
     models = {"edges": edges, "pageInfo": {"hasNextPage": more, "endCursor": cursor}}
     body = {"data": {"viewer": {"id": "x"}, "models": models}, **errors}
     return Fault(body=json.dumps(body), headers=PLAIN)
@@ -78,12 +78,34 @@ class TestEntities:
         assert (left.counts, left.report.lost) == ({"acme/ants": 1, "acme/bees": 0}, [])
         assert left.report.requests == 1 + 2 + 2
 
-    def test_a_project_that_cannot_be_read_is_lost_and_no_other(self, server: Wandb) -> None:
+    @pytest.mark.parametrize(
+        ("node", "errors", "why"),
+        [
+            (None, {"errors": ["denied"]}, "denied"),
+            (None, {}, "some have no name"),
+            (0, {}, "some have no name"),
+            ({}, {}, "some have no name"),
+            ({"name": 7}, {}, "some have no name"),
+        ],
+    )
+    def test_a_project_that_cannot_be_read_is_lost_and_no_other(
+        self, server: Wandb, node: object, errors: dict[str, Any], why: str
+    ) -> None:
         server.add("acme", "ants", rows(1))
-        server.faults.add(projects("ants", None, cursor=None, more=False, errors=["denied"]), times=1 + 2)
+        answer = projects("ants", node, cursor=None, more=False, **errors)
+        server.faults.add(answer, times=1 + 2)
         left = read(server, **ALL)
         assert (left.error, left.counts) == (None, {"acme/ants": 1})
-        assert left.report.lost == ["acme/*: W&B could not list all of its projects: denied"]
+        assert left.report.lost == [f"acme/*: W&B could not list all of its projects: {why}"]
+
+    def test_a_page_that_does_not_say_whether_it_is_the_last_is_an_error(self, server: Wandb) -> None:
+        server.faults.add(projects("ants", cursor="x", more=None), times=None)
+        assert "unknown shape" in str(read(server, **ALL).error)
+
+    def test_a_number_of_runs_that_is_none_does_not_pass_for_zero(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(1))
+        server.faults.add(projects({"name": "ants", "runCount": False}, cursor=None, more=False), times=2)
+        assert read(server, **ALL).counts == {"acme/ants": 1}
 
     def test_a_count_that_makes_the_query_too_complex_is_left_out(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(1))

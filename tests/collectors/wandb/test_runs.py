@@ -170,6 +170,7 @@ class TestNames:
             ("github.sky.main.abc1234.arena.20261114_1", Target("main", "arena")),
             ("github.sky.pr4711.abc1234.arena.20261114_1", Target("pr", "arena")),
             ("github.sky.main.abc1234.cvc.fixed.20261114_1", Target("main", "cvc.fixed")),
+            ("github.sky.main.abc1234.Arena 2.20261114_1", Target("main", "arena_2")),
             ("github.sky.main.abc1234.arena", None),
             ("github.sky.mainline.abc1234.arena.1", None),
             ("github.sky.pr.abc1234.arena.1", None),
