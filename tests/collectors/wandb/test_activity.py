@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 from pathlib import Path
 from typing import Any
@@ -258,4 +259,5 @@ class TestPrivacy:
         [group] = values(last, metrics.IDLE_GPUS)
         hashed = next(tag for tag in group if tag.startswith("user:"))
         assert any(hashed in tags for tags in values(last, metrics.USAGE_GPUS))
+        assert hashed == "user:" + hmac.digest(b"a-secret-of-its-own", b"ann-smith", "sha256").hex()[:12]
         assert "a-secret" not in repr(settings(server, FLEETGAUGE_WANDB_USER_HASH_KEY="a-secret-of-its-own"))

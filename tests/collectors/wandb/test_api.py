@@ -16,7 +16,7 @@ from common.logs import redact
 from common.net.retry import Deadline
 from common.times import EARLIEST
 from support.servers.faults import Fault
-from support.servers.wandb import KEY, Wandb, cursor
+from support.servers.wandb import KEY, Wandb
 from support.wandb_runs import Ran, context, rows
 
 ANTS = Project("acme", "ants")
@@ -144,15 +144,6 @@ def test_a_key_in_an_answer_is_removed_before_the_text_is_cut(server: Wandb, bef
     for shown in (str(caught.value), *fetch(server).rows):
         assert "xxx[red" in shown
         assert KEY[:8] not in shown
-
-
-def test_limits_of_creation_time_join_the_filter() -> None:
-    request = requested(1_794_700_800, 4)
-    variables = runs_query(ANTS, {"state": "running"}, READING, False, request).variables
-    assert json.loads(variables["filters"]) == {
-        "$and": [{"state": "running"}, {"createdAt": {"$gte": "2026-11-15T00:00:00Z"}}]
-    }
-    assert variables["after"] == cursor(3)
 
 
 def test_page_has_rows_times_and_flaws(server: Wandb) -> None:

@@ -157,11 +157,3 @@ class TestGaps:
         assert [values["wandb.runs.active", tags, at] for at in ticks] == [2, 1, 1, 1]
         assert [("wandb.runs.stale", tags, at) in values for at in ticks] == [False, False, False, True]
         assert len(server.requests) == 2  # one of them how busy the GPUs are now
-
-    def test_the_listing_reaches_back_by_the_window_of_the_first_missed_tick(self, server: Wandb) -> None:
-        server.add("acme", "ants", [row("a", started=-30, ended=-24.5)])
-        ran = collect(server, sent_until=AT - 4 * STEP)
-        values = values_of(ran.points)
-        name, tags = "wandb.runs.completed_24h", ("entity:acme", "project:ants")
-        assert values[name, tags, AT - 2 * STEP] == 1
-        assert values[name, tags, AT - STEP] == 0

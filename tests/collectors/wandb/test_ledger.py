@@ -404,12 +404,6 @@ class TestGroups:
         groups = usage(runs, range(AT, AT + 1), group_rules(1))[AT]
         assert {user: values[metrics.USAGE_GPUS] for user, values in groups.items()} == shown
 
-    def test_without_usage_no_group_is_sent(self) -> None:
-        found = ledger_points(
-            [run_of("a", 2)], range(AT, AT + 1), make_settings(usage="false", group_by="user"), live=True
-        )
-        assert not [metric for metric, _, _ in found if metric.name.startswith("wandb.usage.")]
-
 
 class TestCosts:
     @settings(max_examples=150, deadline=None)
@@ -435,9 +429,6 @@ class TestCosts:
             for metric, cost in expected.items():
                 found = math.fsum(values.get(metric, 0) for values in groups.values())
                 assert found == pytest.approx(float(cost), rel=1e-9, abs=1e-12)
-
-    def test_without_prices_no_cost_is_sent(self) -> None:
-        assert not COSTS & usage([run_of("a", 8)], range(AT, AT + 1), group_rules())[AT]["a"].keys()
 
     @pytest.mark.parametrize("state", [State.RUNNING, State.FAILED])
     def test_cost_of_gpus_that_all_lack_a_price_is_absent(self, state: State) -> None:

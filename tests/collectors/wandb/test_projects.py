@@ -12,7 +12,7 @@ from collectors.wandb.query import PROJECTS_PER_PAGE
 from common.errors import ConfigurationError, SourceError
 from common.shards import Shard
 from support.servers.faults import Fault
-from support.servers.wandb import Query, Wandb
+from support.servers.wandb import Wandb
 from support.wandb_runs import COHORT, read, rows
 
 ALL: dict[str, Any] = {"WANDB_PROJECTS": "acme/*"}
@@ -182,27 +182,6 @@ class TestGone:
         del server.projects["acme", "bees"]
         server.drift = lambda _: server.add("acme", "bees", bees)
         assert read(server, **ALL).counts == {"acme/ants": 1, "acme/bees": 2}
-
-    @pytest.mark.parametrize("status", [None, 404])
-    def test_one_that_is_deleted_before_it_is_read_is_lost_once(
-        self, server: Wandb, status: int | None
-    ) -> None:
-        server.add("acme", "ants", rows(1))
-        server.add("acme", "bees", rows(2))
-        if status:
-            server.refused["acme", "bees"] = (status, "project not found")
-
-        def delete(_: Query) -> None:
-            if len(server.requests) == 2:
-                del server.projects["acme", "bees"]
-
-        server.drift = delete
-        left = read(server, **ALL)
-        assert (left.error, left.counts) == (None, {"acme/ants": 1})
-        [lost] = left.report.lost
-        assert lost.startswith("acme/bees: ")
-        again = read(server, left.memory, **ALL)
-        assert (again.counts, again.report.lost) == ({"acme/ants": 1}, [])
 
 
 class TestCollisions:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,40 +180,3 @@ def test_explanation_agrees_with_what_is_sent_for_every_project(server: Wandb) -
             adds = [float(str(row["adds"])) for row in every if f"/{project}/" in str(row["url"])]
             assert values
             assert math.isclose(math.fsum(adds), math.fsum(values), rel_tol=1e-9), metric.name
-
-
-def command(server: Wandb, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "run_collector.py"), *options],
-        env={
-            "PATH": os.environ["PATH"],
-            "WANDB_API_KEY": KEY,
-            "WANDB_BASE_URL": server.url,
-            "WANDB_PROJECTS": "acme/*",
-            **environ,
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def test_explain_as_json_adds_up_to_the_value_of_a_dry_run(server: Wandb) -> None:
-    server.add("acme", "ants", plausible_day(time.time() - 60, 40))
-    name = "wandb.usage.gpu_hours_24h"
-    while True:
-        tick = int(time.time()) // STEP
-        dry = json.loads(command(server, "wandb", "--json").stdout)["collectors"][0]
-        done = command(server, "wandb", "--explain", name, "user=ann", "--json")
-        if int(time.time()) // STEP == tick:
-            break
-    [outcome] = json.loads(done.stdout)["collectors"]
-    assert (done.returncode, outcome["status"]) == (0, "ok")
-    sent = [
-        sample["value"]
-        for sample in dry["samples"]
-        if sample["metric"] == name and "user:ann" in sample["tags"]
-    ]
-    assert math.isclose(sum(each["adds"] for each in outcome["runs"]), math.fsum(sent), rel_tol=1e-9)
-    assert {*outcome["runs"][0]} >= {"run", "state", "user", "gpus", "hours", "adds", "url"}

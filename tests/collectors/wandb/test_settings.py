@@ -44,14 +44,6 @@ def test_other_blank_values_are_unset() -> None:
     assert made(FLEETGAUGE_WANDB_GPU_COUNT_KEY=" ", FLEETGAUGE_WANDB_WINDOW="").window == 86400
 
 
-def test_hash_key_is_used_and_not_shown() -> None:
-    found = made(**{HASH_KEY: " a-secret-of-its-own "})
-    assert "a-secret" not in repr(found)
-    owner = found.owners.read({"id": "x", "user": {"username": "ann"}}, None, "other")
-    assert owner.user != "ann"
-    assert owner.group == (owner.user, "unknown")
-
-
 def test_groups_are_read_only_where_something_is_sent_by_group() -> None:
     off = {"FLEETGAUGE_WANDB_USAGE": "false", "FLEETGAUGE_WANDB_UTILIZATION": "false"}
     assert made(**off).grouping == ()

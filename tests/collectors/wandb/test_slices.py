@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from collectors.wandb.slices import LATEST, OVERLAP, Failure, Page, SliceRequest, Slices
 from common.errors import SourceError
@@ -40,10 +37,6 @@ class TestNoSilentMiss:
     def test_every_run_is_listed_or_named_or_the_project_is_lost(self, kind: str) -> None:
         for seed in range(-(-LISTINGS // len(KINDS))):
             assert missed(listing(kind, seed))[0] == [], (kind, seed)
-
-    @given(st.sampled_from(KINDS), st.integers(10**6))
-    def test_the_same_holds_for_any_listing(self, kind: str, seed: int) -> None:
-        assert missed(listing(kind, seed))[0] == []
 
     @pytest.mark.parametrize(
         "kind",
@@ -203,13 +196,6 @@ class TestDecisions:
             rows = {} if number % 2 else shown
             slices.served(following(slices), Page(rows, [float(SINCE)] * len(rows), total, bool(rows)))
         assert (slices.outstanding, slices.partial) == (left, [])
-
-    def test_seconds_with_a_remembered_row_are_slices_of_their_own(self) -> None:
-        slices = Slices[None](9, 100, SINCE, UNTIL, [(SINCE, 3), (SINCE + 1, 0), (SINCE, 5)])
-        found = [following(slices) for _ in range(slices.outstanding)]
-        limits = [EARLIEST, SINCE, SINCE + 1, SINCE + 2, LATEST]
-        assert [(each.since, each.until) for each in found] == [*pairwise(limits)]
-        assert [each.rows for each in found] == [9, 3, 1, 9]
 
     def test_more_runs_than_allowed_are_an_error(self) -> None:
         slices = Slices[None](10, 5, SINCE, UNTIL)
