@@ -26,7 +26,7 @@ from common.window import Window
 from support.points import points
 from support.servers.fleet import plausible_day
 from support.servers.wandb import KEY, Wandb
-from support.wandb_runs import AT, HOUR, Ran, check, collect, context, row, rows, settings
+from support.wandb_runs import AT, Ran, check, collect, context, row, rows, settings
 from support.wandb_week import answered
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -77,13 +77,6 @@ class TestProjects:
             assert {*alone.points} == {point for point in found if f"project:{project}" in point.tags}
             assert alone.points
 
-    def test_one_that_there_is_no_time_for_is_lost_and_the_others_stand(self, server: Wandb) -> None:
-        server.add("acme", "ants", rows(2))
-        ran = collect(server, WANDB_PROJECTS="acme/ants,acme/bees", FLEETGAUGE_WANDB_PAUSE="10m")
-        assert ran.error is None
-        assert ran.value("runs.completed_24h", "project:ants") == 2
-        assert [unit.partition(":")[0] for unit in ran.report.lost] == ["acme/bees"]
-
     def test_time_that_is_over_is_over_for_all(self, server: Wandb) -> None:
         ran = collect(server, deadline=-1, WANDB_PROJECTS="acme/ants,acme/bees")
         assert isinstance(ran.error, DeadlineExceededError)
@@ -113,23 +106,6 @@ class TestNumbers:
         )
         assert found == truth
         assert ran.value("runs.unseen") == 2
-
-    def test_what_waits_or_is_stale_does_not_depend_on_a_tick_that_was_missed(self, server: Wandb) -> None:
-        server.add(
-            "acme",
-            "ants",
-            [
-                row("waits", "pending", started=-24.5, ended=None),
-                row("waits longer", "pending", started=-24 * 29, ended=None),
-                row("forgotten", "pending", started=-24 * 31, ended=None),
-                row("stale", "preempting", started=-900, ended=-24.5),
-            ],
-        )
-        in_time = collect(server, sent_until=AT - 900)
-        late = collect(server, sent_until=AT - 3 * 900)
-        for ran in (in_time, late):
-            assert (ran.value("runs.pending"), ran.value("runs.stale")) == (2, 1)
-            assert ran.value("runs.oldest_pending_seconds") == 24 * 29 * HOUR
 
 
 class TestDeclarations:

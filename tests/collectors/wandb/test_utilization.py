@@ -363,13 +363,3 @@ class TestIdle:
         last = looks([active("r1", 0.0)], gpu_prices="t4=1")[-1]
         assert last[metrics.USAGE_IDLE] == {"user:ann": 1}
         assert metrics.IDLE_COST not in last
-
-    def test_one_busy_gpu_keeps_a_run_from_being_idle(self) -> None:
-        assert looks([active("r1", *[0.0] * 7, 5.0)])[-1][metrics.USAGE_IDLE] == {"user:ann": 0}
-
-    def test_observation_after_a_gap_knows_nothing_of_idle_runs(self) -> None:
-        memory: dict[str, object] = {}
-        look(memory, [active("r1", 50.0)], T0 - 3 * STEP)
-        found = look(memory, [active("r1", 50.0)], T0)
-        assert metrics.USAGE_IDLE not in found
-        assert metrics.USAGE_BUSY in found
