@@ -320,8 +320,8 @@ def _read_projects(
             )
             for node in named
         }
-        cursor = models["pageInfo"]["endCursor"] if more else None
-        if more and not cursor:
+        cursor = str(models["pageInfo"]["endCursor"] or "") if more else None
+        if cursor == "":
             raise SourceError(f"W&B has more projects of {entity}, and no cursor to list them")
         return page, cursor, unreadable
 
