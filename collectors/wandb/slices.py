@@ -261,9 +261,10 @@ class Slices(Generic[T]):
             self.total = None if self.total is None or total is None else self.total + total
         # A last page that counts more rows than were requested lacks some that are not merely hidden.
         is_last = not page.more and (total is None or total <= request.offset + request.rows)
-        # The count and the rows may be of different instants: a full page with more behind it is not all.
+        # The count and the rows may be of different instants: a full page with more behind it is not all, nor
+        # is a page of more rows than are counted.
         is_full = page.more and len(page.rows) >= request.rows
-        shows_total = total is not None and len(page.rows) >= total and not is_full
+        shows_total = len(page.rows) == total and not is_full
         if request.offset == 0 and (is_last or shows_total):
             self._slices.remove(piece)
         elif piece.crowd is not None:

@@ -171,6 +171,15 @@ class TestDecisions:
         slices.served(following(slices), page(SINCE + 9, SINCE, SINCE + 5))
         assert (slices.outstanding, len(slices.rows)) == (0, 3)
 
+    @pytest.mark.parametrize(("total", "left"), [(3, 1), (4, 0), (5, 1)])
+    def test_a_short_page_with_more_behind_it_is_all_if_it_is_what_is_counted(
+        self, total: int, left: int
+    ) -> None:
+        slices = started(9)
+        shown = page(*(SINCE + 10.0 * number for number in range(4)), total=total, more=True)
+        slices.served(following(slices), shown)
+        assert slices.outstanding == left
+
     @pytest.mark.parametrize(("total", "endless"), [(5, False), (None, False), (None, True)])
     def test_a_second_that_is_not_proven_complete_is_named(self, total: int | None, endless: bool) -> None:
         slices = started(2)
