@@ -7,7 +7,6 @@ The entry points of `--check`, `--explain` and a run. Reading is in `reader`, co
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 
@@ -16,13 +15,7 @@ from collectors.wandb.explain import explain_project
 from collectors.wandb.groups import unmatched_prices
 from collectors.wandb.ledger import Ledger
 from collectors.wandb.metrics import LIVE_ONLY, METRICS
-from collectors.wandb.query import (
-    CollidingProjectError,
-    Projects,
-    active_since,
-    select_projects,
-    touched_since,
-)
+from collectors.wandb.query import CollidingProjectError, active_since, select_projects, touched_since
 from collectors.wandb.reader import Listing, Reader
 from collectors.wandb.runs import Run
 from collectors.wandb.settings import Project, WandbSettings
@@ -82,7 +75,7 @@ def _read(context: Context[WandbSettings]) -> list[Ledger]:
     settings, window = context.settings, context.window
     ticks, at = window.ticks, window.ticks[-1]
     reader = Reader(context)
-    _, listings = read_listings(reader)
+    listings = read_listings(reader)
     for warning in _unmatched_prices(listings, settings):
         log.warning("%s", warning)
     runs = {listing.project: listing.runs for listing in listings}
@@ -98,8 +91,8 @@ def _read(context: Context[WandbSettings]) -> list[Ledger]:
     ]
 
 
-def read_listings(reader: Reader) -> tuple[Projects, list[Listing]]:
-    """Return the projects of the settings, and the listing of each that could be read.
+def read_listings(reader: Reader) -> list[Listing]:
+    """Return the listing of each project of the settings that could be read.
 
     What was dropped is counted, what failed is lost. Raises one of the errors where nothing could be read:
     one of configuration only if all are.
@@ -122,7 +115,7 @@ def read_listings(reader: Reader) -> tuple[Projects, list[Listing]]:
         raise min(errors, key=lambda error: isinstance(error, ConfigurationError))
     for listing in complete:
         _count_dropped(listing, report)
-    return projects, complete
+    return complete
 
 
 def _count_dropped(listing: Listing, report: Report) -> None:
@@ -130,7 +123,7 @@ def _count_dropped(listing: Listing, report: Report) -> None:
     project, slices = listing.project, listing.slices
     for run, row in slices.rows.items():
         for reason in row.flaws:
-            report.drop(reason, 1, f"{project}, run {run}")
+            report.drop(reason, 1, f"{project}, run {run:.100}")
     for second, _ in slices.unserved:
         log.warning("stepped over a run of %s created at %s: W&B fails on it", project, iso(second))
         report.drop("unserved_run", 1, f"{project}, a run created at {iso(second)}")
@@ -179,12 +172,10 @@ def check(context: Context[WandbSettings]) -> Iterator[str | FleetgaugeError]:
     settings, reader = context.settings, Reader(context)
     hashed = settings.user_hash_key is not None
     yield "usernames are sent as keyed hashes" if hashed else "usernames are sent as they are"
-    projects, listings = read_listings(reader)
-    for entity, number in sorted(Counter(project.entity for project in projects.found).items()):
-        yield f"{entity}/* stands for {number:,} projects"
-    for listing in listings:
-        if listing.project not in projects.found:
-            yield f"the key can read {listing.project}, which has {len(listing.runs):,} runs to look at"
+    listings = read_listings(reader)
+    for entity in sorted({listing.project.entity for listing in listings}):
+        runs = [len(listing.runs) for listing in listings if listing.project.entity == entity]
+        yield f"projects of {entity} that the key can read: {len(runs):,}, with {sum(runs):,} runs to look at"
     yield from _unmatched_prices(listings, settings)
     if settings.utilization:
         _read_active(reader, {listing.project: listing.runs for listing in listings})

@@ -121,7 +121,7 @@ def read(
     ran = ran or Ran()
     try:
         reader = Reader(context(server, ran, deadline, memory=memory, **options))
-        _, ran.listings = collector.read_listings(reader)
+        ran.listings = collector.read_listings(reader)
         ran.missing = reader.api.missing
     except Exception as error:
         ran.error = error

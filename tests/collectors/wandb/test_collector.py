@@ -140,7 +140,7 @@ class TestCheck:
         hashing: dict[str, Any] = {"FLEETGAUGE_WANDB_USER_HASH_KEY": key} if key else {}
         assert check(server, **hashing).findings == [
             f"usernames are sent {sent}",
-            "the key can read acme/ants, which has 1,200 runs to look at",
+            "projects of acme that the key can read: 1, with 1,200 runs to look at",
         ]
         server.bad_key_status = 401
         assert check(server, WANDB_API_KEY="x" * 40, **hashing).findings == [f"usernames are sent {sent}"]
@@ -148,7 +148,7 @@ class TestCheck:
     def test_it_names_every_project_that_cannot_be_read(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(2))
         ran = check(server, WANDB_PROJECTS="acme/aunts,acme/ants,acme/beets")
-        assert ran.findings[1:] == ["the key can read acme/ants, which has 2 runs to look at"]
+        assert ran.findings[1:] == ["projects of acme that the key can read: 1, with 2 runs to look at"]
         assert [lost.partition(":")[0] for lost in ran.report.lost] == ["acme/aunts", "acme/beets"]
 
     def test_it_counts_the_runs_and_names_the_seconds_that_a_run_would_lose(self, server: Wandb) -> None:

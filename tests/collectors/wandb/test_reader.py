@@ -385,6 +385,10 @@ class TestFailures:
         assert (left.error, left.listings[0].unseen) == (None, 0)
         assert left.report.dropped == {"graphql_error": 1, "malformed_run": 1}
 
+    def test_an_example_of_what_was_dropped_is_short(self, server: Wandb) -> None:
+        server.faults.add(answer(1, {"id": "x" * 10**6, "state": "exploded"}))
+        assert len(read(server).report.examples["unknown_state"]) < 200
+
     def test_of_a_run_that_is_shown_twice_the_later_row_counts(self, server: Wandb) -> None:
         listed = server.add("acme", "ants", rows(20))
         listed[9].state = "exploded"
