@@ -21,7 +21,7 @@ from collectors.wandb.runs import Run
 from collectors.wandb.settings import Project, WandbSettings
 from collectors.wandb.utilization import MEMORY_KEY, active_runs, load_observations, observe
 from common.collector import Collector, Context
-from common.errors import ConfigurationError, FleetgaugeError
+from common.errors import ConfigurationError
 from common.metric import Metric, Series
 from common.outcome import Report
 from common.times import iso
@@ -164,7 +164,7 @@ def _unmatched_prices(listings: Iterable[Listing], settings: WandbSettings) -> I
         )
 
 
-def check(context: Context[WandbSettings]) -> Iterator[str | FleetgaugeError]:
+def check(context: Context[WandbSettings]) -> Iterator[str]:
     """Read what a run at this tick would read, and lose what it would lose.
 
     Yields a line for each thing that is good. Raises what a run would raise.
