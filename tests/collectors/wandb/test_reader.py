@@ -50,6 +50,11 @@ def answer(total: int, *nodes: object, more: bool = False, **errors: object) -> 
     return Fault(body=json.dumps(body), headers=PLAIN)
 
 
+def errors_beside(project: object, message: str) -> Fault:
+    body = {"errors": [message], "data": {"viewer": {}, "project": project}}
+    return Fault(body=json.dumps(body), headers=PLAIN)
+
+
 class TestRequests:
     def test_600_of_many_runs_take_two_requests(self, server: Wandb) -> None:
         old = [row(f"old{index}", started=-900, ended=-800) for index in range(400)]
@@ -75,13 +80,23 @@ class TestRequests:
         assert (left.counts, left.report.dropped, left.report.lost) == ({"acme/ants": 3000}, {}, [])
         assert left.report.requests <= 60
 
-    def test_a_failure_after_ten_seconds_asks_for_fewer_rows(self, server: Wandb) -> None:
-        server.add("acme", "ants", rows(300))
+    @pytest.mark.parametrize(("seconds", "then_requested"), [(11, 250), (9, 500)])
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            *(Fault(status=500), Fault(status=503), Fault(reset="after"), Fault(body="{", headers=PLAIN)),
+            errors_beside({"runs": None}, "context deadline exceeded"),
+        ],
+    )
+    def test_a_failure_after_ten_seconds_asks_for_fewer_rows(
+        self, server: Wandb, fault: Fault, seconds: int, then_requested: int
+    ) -> None:
+        server.add("acme", "ants", rows(200))
         left = Ran()
-        server.drift = lambda query: left.waits.append(11 if query.variables["first"] > 200 else 0)
-        server.too_many = (200, 500, "context deadline exceeded")
-        assert read(server, ran=left, deadline=500).counts == {"acme/ants": 300}
-        assert sizes(server)[:3] == [500, 250, 125]
+        server.on("read", lambda _: left.waits.append(seconds))
+        server.faults.add(fault)
+        assert read(server, ran=left, deadline=500).counts == {"acme/ants": 200}
+        assert server.requests[1].variables["first"] == then_requested
 
     def test_a_connection_that_times_out_says_nothing_of_the_rows(
         self, server: Wandb, monkeypatch: pytest.MonkeyPatch
@@ -294,11 +309,6 @@ class TestTime:
         left = read(server, FLEETGAUGE_WANDB_PAGE_SIZE="16", FLEETGAUGE_WANDB_CONNECTIONS="1", deadline=300)
         assert left.error is None
         assert (left.counts, dict(left.report.dropped)) == ({"acme/ants": 39}, {"unserved_run": 1})
-
-
-def errors_beside(project: object, message: str) -> Fault:
-    body = {"errors": [message], "data": {"viewer": {}, "project": project}}
-    return Fault(body=json.dumps(body), headers=PLAIN)
 
 
 class TestFailures:

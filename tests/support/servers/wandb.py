@@ -57,9 +57,8 @@ class Wandb(LoopbackServer[Query]):
     status; without it, as the service is reported to, with a viewer of null.
 
     A server may be slow (`latency`, in seconds, as a function of the query) and so answer out of order, fail
-    above a page size (`too_many`: above so many rows, that status, or no answer where it is None), fail now
-    and then with `runs: null` beside an error (`nulls`: a generator and how often), refuse projects with a
-    status (`refused`), end listings early (`ends_at`: behind an offset), and send headers with all answers.
+    now and then with `runs: null` beside an error (`nulls`: a generator and how often), refuse projects with
+    a status (`refused`), end listings early (`ends_at`: behind an offset), and send headers with all answers.
     `drift` is called with each query that was answered, to change the rows before the next one.
     """
 
@@ -72,7 +71,6 @@ class Wandb(LoopbackServer[Query]):
         self.repeated = 0
         self.bad_key_status: int | None = None
         self.latency: Callable[[Query], float] = lambda _: 0.0
-        self.too_many: tuple[int, int | None, str] | None = None
         self.nulls: tuple[Random, float] | None = None
         self.entities: set[str] = set()  # that have no project
         self.refused: dict[tuple[str, str], tuple[int, str]] = {}
@@ -126,9 +124,6 @@ class Wandb(LoopbackServer[Query]):
         if place in self.refused:
             status, said = self.refused[place]
             return Answer.json(status, {"errors": [{"message": said}]})
-        if self.too_many and asked.get("first", 0) > self.too_many[0]:
-            _, failing, said = self.too_many
-            return Answer.json(HANGS if failing is None else failing, {"error": said})
         if self.nulls and asked.get("first") and self.nulls[0].random() < self.nulls[1]:
             data = {"viewer": {"id": "VXNlcjox"}, "project": {"runs": None}}
             return Answer.json(200, {"data": data, "errors": [{"message": "could not resolve runs"}]})
