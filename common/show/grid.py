@@ -31,10 +31,9 @@ class Grid(NamedTuple):
 
     @classmethod
     def over(cls, span: Window, series: Iterable[Series]) -> Grid:
-        """Return intervals over a span, none so narrow that a series without a gap leaves one empty.
+        """Return at most MAX_INTERVALS intervals over a span, narrower than its step where points are closer.
 
-        There are at most MAX_INTERVALS. Points are on the ticks of the span or, read from records, closer
-        together.
+        None is so narrow that a series without a gap leaves one empty, up to the step: sums would lack it.
         """
         # Twice the mean spacing of points, because those of records are not exactly equidistant.
         spacings = [
@@ -42,7 +41,7 @@ class Grid(NamedTuple):
             for every in series
             if len(every.times) > 1
         ]
-        grain = max(1, math.ceil(min([span.step, *spacings])))
+        grain = max(1, math.ceil(min(span.step, max(spacings, default=span.step))))
         start = span.since // grain * grain
         grains = max(1, -(-(span.until - start) // grain))
         each = -(-grains // MAX_INTERVALS)

@@ -74,6 +74,12 @@ def test_counts_of_an_interval_add_up_over_its_points_and_series() -> None:
     assert values(line("Done", DONE), [DONE(2, 10), DONE(3, 890)]) == {(): [5, None, None, None]}
 
 
+def test_series_of_different_spacings_all_count_in_every_interval() -> None:
+    often, seldom = (LOAD.series(range(0, 3601, n), [1] * (3600 // n + 1), job=str(n)) for n in (10, 60))
+    found = values(line("Load", LOAD), [often, seldom])
+    assert found == {(): pytest.approx([2] * 30)}
+
+
 def test_lines_are_separated_by_the_tags_of_the_widget() -> None:
     samples = [
         LOAD(1, 100, team="x", job="a"),
