@@ -41,7 +41,7 @@ PERMISSIONS = (
 
 DASHBOARD, MONITOR = "dashboard", "monitor"  # kinds of documents, by their names in the API
 
-_KEY = re.compile(r"fleetgauge:([^\s:]+):(\S+):(\d+)")
+_KEY = re.compile(r"fleetgauge:([^\s:]+):(\S+):(\d{1,12})")
 
 
 class Owned(NamedTuple):
@@ -267,8 +267,10 @@ def read_owned(shown: Mapping[str, Any], instance: str) -> Owned | None:
     keys = [key for text in texts if (key := _KEY.fullmatch(str(text)))]
     if not keys or keys[-1][2] != instance:
         return None
-    dates = [shown[name] for name in ("created_at", "created", "modified_at", "modified") if shown.get(name)]
-    created, modified = _time(dates[0]), _time(dates[-1])
+    # A monitor has `created_at` too, in milliseconds.
+    created, modified = (
+        _time(shown[name] if name in shown else shown[f"{name}_at"]) for name in ("created", "modified")
+    )
     latest = int(keys[-1][3]) + DATE_TOLERANCE
     # A clone copies the description and the tags, and with them the key, but is created later.
     if created > latest:

@@ -262,6 +262,8 @@ def test_ours_are_found_on_the_last_page_of_a_listing(made: Provision) -> None:
     for number in range(150):
         made.documents.store("dashboard", "", FOREIGN | {"title": f"Other {number}"})
         made.documents.store("monitor", "", {**made.monitor("gap"), "tags": ["managed_by:fleetgauge"]})
+    absurd = f"fleetgauge:fleet:fleetgauge:{'9' * 5000}"  # more digits than Python reads
+    made.documents.store("dashboard", "", FOREIGN | {"description": absurd})
     made.documents.monitors = dict(reversed(made.documents.monitors.items()))
     made.run("--push")
     assert made.writes() == []

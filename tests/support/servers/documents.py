@@ -92,7 +92,8 @@ class Documents:
             widgets = [*self._numbered(document["widgets"])]
             document = {**DEFAULTS, **document, "modified_at": now, "widgets": widgets}
         else:
-            new = {"id": number, "created": now, "creator": {"email": "a@b.c"}}
+            milliseconds = int(self.clock()) * 1000
+            new = {"id": number, "created": now, "created_at": milliseconds, "creator": {"email": "a@b.c"}}
             options = {"silenced": {}, "new_host_delay": 300, **document.get("options", {})}
             tags = sorted({tag.lower() for tag in document.get("tags", ())})
             state = {"multi": True, "overall_state": "No Data", "modified": now}
