@@ -145,10 +145,11 @@ def _combined(metric: Metric, found: Iterable[Series], grid: Grid) -> list[float
 def _shares(widget: Widget, known: Mapping[Metric, Sequence[float | None]]) -> Iterator[float | None]:
     """Yield 100 times the sum of the metrics by that of `share_of`, per interval; None where it is not known.
 
-    A count that is absent is zero, as in the formula of a dashboard. An absent gauge makes the share unknown.
+    A count that is absent is zero, as in the formula of a dashboard. An absent gauge makes the share unknown,
+    and so do sums that overflow.
     """
     for values in zip(*known.values(), strict=True):
         absent = {metric: 0.0 if metric.kind is Kind.COUNT else math.nan for metric in known}
         here = {m: absent[m] if value is None else value for m, value in zip(known, values, strict=True)}
         part, total = (sum(here[m] for m in metrics) for metrics in (widget.metrics, widget.share_of))
-        yield 100 * part / total if total and not math.isnan(part + total) else None
+        yield 100 * part / total if total and math.isfinite(part + total) else None

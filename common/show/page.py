@@ -19,9 +19,10 @@ from common.outcome import Outcome
 from common.show.export import output_file
 from common.show.grid import ChartLine, Grid, chart_lines
 from common.show.points import Points, by_name
-from common.show.table import describe, rounded, shared_labels
+from common.show.table import describe, for_people, rounded, shared_labels
+from common.text import visible
 from common.window import Window
-from fleetgauge.pages.axes import byte_axis, clock_axis, format_bytes, number_axis, plural
+from fleetgauge.pages.axes import byte_axis, clock_axis, number_axis, plural
 from fleetgauge.pages.charts import Line, Reading, draw_chart
 from fleetgauge.pages.hover import HINT
 from fleetgauge.pages.page import file_of, render_cards, render_document
@@ -71,7 +72,8 @@ def write_page(
         notes += [f"{name}: {outcome.error.message}"] if outcome.error else []
         notes += [f"{name} lost {unit}" for unit in outcome.report.lost]
         notes += [f"{name} dropped {n:,} {reason}" for reason, n in sorted(outcome.report.dropped.items())]
-    listed = "".join(f"<p>{escape(note)}</p>" for note in notes)
+    # A file name may contain what UTF-8 cannot encode.
+    listed = "".join(f"<p>{escape(visible(note))}</p>" for note in notes)
     body = (
         f"<h1>{escape(title)}</h1>{render_cards(cards)}"
         f"<p>Nothing was sent: this was a dry run. {describe(span)}: {plural(total, 'series')}. A line is "
@@ -135,10 +137,12 @@ def _unit(widget: Widget) -> str:
 
 
 def _value(value: float, unit: str) -> tuple[str, str]:
-    """Return a value for a person, and its unit; bytes have one of a suitable size in the text."""
-    if unit in DECIMALS and abs(value) >= 1:
+    """Return a value for a person, and its unit; bytes and durations have a suitable one in the text."""
+    if text := for_people(value, unit):
+        return text, ""
+    if unit in DECIMALS and 1 <= abs(value) < 1e15:
         return f"{value:,.{DECIMALS[unit]}f}", unit
-    return (format_bytes(value), "") if unit == "byte" else (rounded(value), unit)
+    return rounded(value), unit
 
 
 def _chart(
@@ -151,6 +155,7 @@ def _chart(
     unit = _unit(widget)
     known = [value for line in lines for value in line.values if value is not None]
     low, high = min(known), max(known)
+    lowest, highest = (" ".join(filter(None, _value(value, unit))) for value in (low, high))
     drawn = [
         Line(
             " ".join(label for label in line.labels if label not in shared),
@@ -168,7 +173,7 @@ def _chart(
         drawn,
         (),
         (),
-        f"{widget.title}: from {_value(low, unit)[0]} to {' '.join(_value(high, unit))}".rstrip(),
+        f"{widget.title}: from {lowest} to {highest}",
         legend=any(line.label for line in drawn),
         reading=Reading("clock", "byte" if is_bytes else "number", grid.width / 2),
     )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _STYLES = {"ok": "green", "partial": "yellow", "failed": "red", "empty": "dim", "skipped": "dim"}
 # Rows of a table that rich formats: it takes about a millisecond for each. Larger tables are plain.
 MAX_FOLDED_ROWS = 1000
+MAX_FOR_PEOPLE = 1e18  # in the unit of a metric
 
 
 class Output:
@@ -174,8 +175,11 @@ def rounded(value: float) -> str:
 def for_people(value: float, unit: str) -> str:
     """Return bytes and durations in a unit of a suitable size; nothing where their own is.
 
-    `unit` is the unit of the metric. Other units have no second form.
+    `unit` is the unit of the metric. Other units have no second form, nor has an absurd value: its hundreds
+    of digits would leave no room for the name of any metric.
     """
+    if abs(value) >= MAX_FOR_PEOPLE:
+        return ""
     if unit in {"byte", "gibibyte"}:
         size = value * (2**30 if unit == "gibibyte" else 1)
         text = format_bytes(size)

@@ -110,6 +110,7 @@ def test_share_is_of_sums_and_unknown_where_a_part_is() -> None:
     widget = line("Good", good, share_of=(good, bad))
     assert values(widget, samples) == {(): [20, None, None, None]}  # not the mean of 100 % and 11 %
     assert lines(widget, [good(1, 100), bad(1, 1000)]) == ([], 1)
+    assert lines(widget, [good(1e308, 100), bad(1e308, 100)]) == ([], 1)
 
 
 def test_share_takes_a_count_that_is_absent_for_zero() -> None:

@@ -99,7 +99,7 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path,
     outcome = Outcome(
         NASTY,
         Status.PARTIAL,
-        report=Report(lost=[NASTY], dropped=Counter({NASTY: 1000})),
+        report=Report(lost=[NASTY, "\ud800"], dropped=Counter({NASTY: 1000})),
         error=ErrorSummary(NASTY, NASTY),
     )
     page, points = tmp_path / "page.html", GivenPoints(metrics, found)
@@ -118,6 +118,7 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path,
         assert browser.every(".note p", "e.textContent") == [
             f"{NASTY}: {NASTY}",
             f"{NASTY} lost {NASTY}",
+            f"{NASTY} lost \\ud800",
             f"{NASTY} dropped 1,000 {NASTY}",
         ]
 
@@ -137,15 +138,16 @@ DONE = gauge("jobs.done", "job", "What ended well.", combines=Combine.SUM)
 def test_a_card_has_the_sum_of_a_count_and_the_last_value_of_a_gauge(tmp_path: Path) -> None:
     failed = count("jobs.failed", "job", "What failed.")
     cost = gauge("jobs.cost", "dollar", "What it costs.")
-    points = Points((DONE, failed, cost), 10, HOURS.since, HOURS.until)
+    age = gauge("jobs.age", "second", "How old it is.")
+    points = Points((DONE, failed, cost, age), 10, HOURS.since, HOURS.until)
     send(points, [metric(number, END - 900 * number) for metric in (DONE, failed) for number in (3, 2)])
-    send(points, [cost(1234.567, END - 900)])
-    widgets = (value("Done", DONE), value("Failed", failed), value("Cost", cost))
+    send(points, [cost(1234.567, END - 900), age(3902.3, END)])
+    widgets = (value("Done", DONE), value("Failed", failed), value("Cost", cost), value("Age", age))
     boards = {"jobs": [Dashboard("jobs", "Jobs", "x", {"All": widgets})]}
     page = write_page(tmp_path / "a.html", [Outcome("jobs", Status.OK)], {"jobs": points}, HOURS, boards)
     cards = page.read_text().partition("<p>Nothing was sent")[0]
-    found = re.findall(r">(Done|Failed|Cost|[\d.,]+)<", cards)
-    assert found == ["Done", "2", "Failed", "5", "Cost", "1,234.57"]
+    found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)<", cards)
+    assert found == [("Done", "2"), ("Failed", "5"), ("Cost", "1,234.57"), ("Age", "1 h 5 min")]
 
 
 @pytest.mark.parametrize(

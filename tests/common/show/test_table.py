@@ -122,6 +122,8 @@ def test_values_are_rounded_to_three_decimals(value: float, text: str) -> None:
         (12, "byte", ""),
         (2015.56, "gibibyte", "1.97 TiB"),
         (23.5, "gibibyte", ""),
+        (-1e308, "byte", ""),  # of 300 digits
+        (1e308, "second", ""),
         (1000, "hour", ""),  # of GPUs: no duration
         (7, "run", ""),
     ],
