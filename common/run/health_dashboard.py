@@ -126,22 +126,6 @@ MONITORS = (
         "Fill it with a backfill: scripts/run_collector.py {{collector.name}} --since ... --push.",
         "docs/backfill.md",
     ),
-    _monitor(
-        "clock",
-        "The clock of {{collector.name}} is off",
-        d.Condition(
-            (replace(h.SKEW, combines=Combine.MAX), replace(h.SKEW, combines=Combine.MIN)),
-            *("min", "1h", ">", 120.0),
-            by=_BY,
-            # (max - min + |max + min|) / 2 = max(max, -min): the largest skew of all runs, ahead or behind.
-            formula="({0} - {1} + abs({0} + {1})) / 2",
-        ),
-        "the intake takes what is up to ten minutes ahead; two minutes are no delay of the network",
-        "The clock of the machine that runs {{collector.name}} differs from Datadog's by {{value}} s.",
-        "Points are stamped with the wrong time, and beyond ten minutes ahead or an hour behind they are "
-        "dropped.",
-        "Repair the time service (NTP) of the node.",
-    ),
 )
 
 VIEWS = d.Views((ITSELF,), MONITORS)

@@ -116,7 +116,7 @@ def _split(
     separate = any(entry.combines is Combine.NONE for entry in widget.metrics)
     for series in by_metric.get(metric.name, ()):
         own = labels(series)
-        if all((pair.lstrip("!") in own) is not pair.startswith("!") for pair in widget.where):
+        if {*widget.where} <= {*own}:
             line = own if separate else tuple(tag for tag in own if tag.partition(":")[0] in widget.by)
             groups.setdefault(line, []).append(series)
     return groups

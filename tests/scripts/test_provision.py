@@ -251,7 +251,7 @@ def test_undeclared_document_is_offered_for_removal(made: Provision) -> None:
     )
     output = made.run("--push", "--config", config, "--notify", "@pagerduty-bees")
     assert "left (--yes removes it) (no longer declared)" in output
-    assert made.monitor("clock")["message"].endswith(
+    assert made.monitor("points-dropped")["message"].endswith(
         "](https://git.example.com/x/docs/troubleshooting.md)\n\n@slack-ants @pagerduty-bees"
     )
     made.run("--push", "--config", config, confirm=lambda _: True)

@@ -96,7 +96,7 @@ def _matches(part: str, tags: Mapping[str, str], variables: Mapping[str, str]) -
     return found is not part.startswith("!")
 
 
-FUNCTIONS = {"abs": abs, "default_zero": lambda value: 0.0 if value is None else value}
+FUNCTIONS = {"default_zero": lambda value: 0.0 if value is None else value}
 Values = Mapping[Any, float]  # by group, and by group and bucket over time
 
 

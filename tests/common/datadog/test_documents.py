@@ -78,7 +78,7 @@ def test_every_metric_and_tag_of_a_dashboards_queries_is_declared(board: Dashboa
 
 def test_widgets_and_monitors_combine_only_what_adds_up() -> None:
     for widget in (widget for board in BOARDS for widget in board.widgets()):
-        fixed = {*widget.by, *(pair.lstrip("!").partition(":")[0] for pair in widget.where)}
+        fixed = {*widget.by, *(pair.partition(":")[0] for pair in widget.where)}
         for metric in (*widget.metrics, *widget.share_of):
             assert metric.combines is not Combine.NONE or {*metric.tags} <= fixed, widget.title
             assert not widget.share_of or metric.combines is Combine.SUM, widget.title

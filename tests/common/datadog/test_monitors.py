@@ -46,7 +46,6 @@ CASES = {
     "units-lost": Case(hour(0, 0, 0, 1), {}),
     "points-dropped": Case(hour(30, 30, 30, 30), hour(0, 0, 0, 0)),
     "gap": Case(hour(0, 0, 900, 0), hour(0, 0, 0, 0)),
-    "clock": Case(hour(-500, -500, -500, -500), hour(3, -2, 500, 1)),
     "push-throughput": Case(
         {**flat(10, 1440, 10080), **flat(8.5, 1440)},
         {**flat(10, 1440, 10080), **flat(9.5, 1440)},

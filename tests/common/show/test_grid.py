@@ -98,9 +98,6 @@ def test_series_that_do_not_combine_are_a_line_each_and_filtered() -> None:
     samples = [speed(1, 100, config=config, ref=ref) for config, ref in pairs]
     widget = line("Speed", speed, by=("config",), where=("ref:main",))
     assert {*values(widget, samples)} == {("config:a", "ref:main"), ("config:b", "ref:main")}
-    assert {*values(line("Speed", speed, by=("config", "ref"), where=("!ref:main",)), samples)} == {
-        ("config:a", "ref:pr")
-    }
 
 
 def test_share_is_of_sums_and_unknown_where_a_part_is() -> None:
