@@ -145,10 +145,10 @@ class Run:
 
     def remove(self, steps: list[Step]) -> None:
         """List what is to be removed, confirm, and remove it."""
+        steps = [step._replace(reason="") for step in steps]
         removed = [step for step in steps if step.action == "remove"]
         for step in steps:
-            text = "remove" if step in removed else "edited since the last push, left"
-            report(step._replace(reason=""), text)
+            report(step, "remove" if step in removed else "edited since the last push, left")
         self.counts["edited"] = len(steps) - len(removed)
         if not self.options.push:
             self.counts["remove"] = len(removed)

@@ -63,10 +63,14 @@ class Grid(NamedTuple):
 
 
 class ChartLine(NamedTuple):
-    """One line of a chart: its labels, and a value for each interval; None where it is not known."""
+    """One line of a chart: its labels, and a value for each interval; None where it is not known.
+
+    `number` is its value over the span: of counts that of their sums, of gauges the last one that is known.
+    """
 
     labels: tuple[str, ...]
     values: Sequence[float | None]
+    number: float | None
 
 
 _Parts = Mapping[Metric, Sequence[Series]]
@@ -94,13 +98,15 @@ def chart_lines(
     highest = sorted(groups, key=lambda group: _height(group[1]), reverse=True)[:most]
     drawn = [group for group in groups if group in highest]
     grid = Grid.over(span, [series for _, parts in drawn for found in parts.values() for series in found])
+    whole = Grid(span.since, span.until - span.since, 1)
     lines = []
     for line, parts in drawn:
-        combined = {metric: _combined(metric, found, grid) for metric, found in parts.items()}
-        values = [*_shares(widget, combined)] if widget.share_of else next(iter(combined.values()))
+        values = _values(widget, parts, grid)
+        known = [value for value in values if value is not None]
         # A share may be known nowhere.
-        if any(value is not None for value in values):
-            lines.append(ChartLine(line, values))
+        if known:
+            is_count = widget.metrics[0].kind is Kind.COUNT
+            lines.append(ChartLine(line, values, _values(widget, parts, whole)[0] if is_count else known[-1]))
     return grid, lines, len(groups)
 
 
@@ -127,6 +133,12 @@ def _height(parts: _Parts) -> float:
     return max(
         metric.combines.of([max(series.values) for series in found]) or 0.0 for metric, found in parts.items()
     )
+
+
+def _values(widget: Widget, parts: _Parts, grid: Grid) -> list[float | None]:
+    """Return the values of a line: of its one metric, or the share of one metric in others."""
+    combined = {metric: _combined(metric, found, grid) for metric, found in parts.items()}
+    return [*_shares(widget, combined)] if widget.share_of else next(iter(combined.values()))
 
 
 def _combined(metric: Metric, found: Iterable[Series], grid: Grid) -> list[float | None]:

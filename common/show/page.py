@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 
 from common.dashboard import DECIMALS, Dashboard, Draw, Widget
-from common.metric import Kind, Series
+from common.metric import Series
 from common.outcome import Outcome
 from common.show.export import output_file
 from common.show.grid import ChartLine, Grid, chart_lines
@@ -96,8 +96,7 @@ def _board(
 ) -> Iterator[str]:
     """Yield a dashboard by its sections; charts that are empty are named, with the reason.
 
-    What the dashboard shows as single numbers is added to `cards`: the sum of a count, the last value of a
-    gauge.
+    What the dashboard shows as single numbers is added to `cards`.
     """
     shared = shared_labels(found)
     by_metric: dict[str, list[Series]] = {}
@@ -114,10 +113,8 @@ def _board(
                 absent.append(f'<p class="absent">{escape(why)}</p>')
                 continue
             charts.append(_chart(widget, grid, lines, total, shared, span))
-            if widget.draw is Draw.VALUE:
-                known = [value for value in lines[0].values if value is not None]
-                is_count = widget.metrics[0].kind is Kind.COUNT and not widget.share_of
-                number, unit = _value(sum(known) if is_count else known[-1], _unit(widget))
+            if widget.draw is Draw.VALUE and lines[0].number is not None:
+                number, unit = _value(lines[0].number, _unit(widget))
                 detail = " · ".join(filter(None, (unit, board.title)))
                 cards.append((escape(widget.title), escape(number), escape(detail)))
         yield f'<h3>{escape(title)}</h3><div class="charts">{"".join(charts)}</div>{"".join(absent)}'

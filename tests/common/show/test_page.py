@@ -139,15 +139,24 @@ def test_a_card_has_the_sum_of_a_count_and_the_last_value_of_a_gauge(tmp_path: P
     failed = count("jobs.failed", "job", "What failed.")
     cost = gauge("jobs.cost", "dollar", "What it costs.")
     age = gauge("jobs.age", "second", "How old it is.")
-    points = Points((DONE, failed, cost, age), 10, HOURS.since, HOURS.until)
+    done = count("jobs.succeeded", "job", "What succeeded.")
+    points = Points((DONE, failed, cost, age, done), 10, HOURS.since, HOURS.until)
     send(points, [metric(number, END - 900 * number) for metric in (DONE, failed) for number in (3, 2)])
     send(points, [cost(1234.567, END - 900), age(3902.3, END)])
-    widgets = (value("Done", DONE), value("Failed", failed), value("Cost", cost), value("Age", age))
+    send(points, [done(15, END)])
+    rate = value("Rate", failed, share_of=(failed, done))
+    widgets = (value("Done", DONE), value("Failed", failed), value("Cost", cost), value("Age", age), rate)
     boards = {"jobs": [Dashboard("jobs", "Jobs", "x", {"All": widgets})]}
     page = write_page(tmp_path / "a.html", [Outcome("jobs", Status.OK)], {"jobs": points}, HOURS, boards)
     cards = page.read_text().partition("<p>Nothing was sent")[0]
     found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)<", cards)
-    assert found == [("Done", "2"), ("Failed", "5"), ("Cost", "1,234.57"), ("Age", "1 h 5 min")]
+    assert found == [
+        ("Done", "2"),
+        ("Failed", "5"),
+        ("Cost", "1,234.57"),
+        ("Age", "1 h 5 min"),
+        ("Rate", "25.0"),
+    ]
 
 
 @pytest.mark.parametrize(
