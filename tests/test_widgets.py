@@ -140,7 +140,7 @@ def test_every_monitor_can_be_evaluated_and_only_the_demos_troubles_alert(held: 
         assert found["no data"] == [], monitor.key
         if found["alert"]:
             alerting.add(monitor.key)
-        selected = queries(MonitorQuery.read(document["query"]).expression)[0].select(held.series, {})
+        selected = queries(MonitorQuery.read(document["query"]).expression)[0].select(held.series)
         assert not any(MISSING in group for group in selected), monitor.key
         evaluated |= {monitor.key} if selected else set()
     assert len(evaluated) >= len(MONITORS) - 4, evaluated

@@ -56,21 +56,19 @@ class SeriesQuery:
     rollup: str
     seconds: int | None
 
-    def select(self, series: Iterable[Series], variables: Mapping[str, str]) -> dict[Group, list[Series]]:
+    def select(self, series: Iterable[Series]) -> dict[Group, list[Series]]:
         """Return the series in scope by group, in which a tag that a series lacks is `N/A`."""
         found: dict[Group, list[Series]] = {}
         for one in series:
-            if one.metric == self.metric and all(_matches(part, one.tags, variables) for part in self.scope):
+            if one.metric == self.metric and all(_matches(part, one.tags) for part in self.scope):
                 found.setdefault(tuple(one.tags.get(key, MISSING) for key in self.by), []).append(one)
         return found
 
-    def evaluate(
-        self, series: Iterable[Series], start: int, end: int, variables: Mapping[str, str]
-    ) -> dict[Group, dict[int, float]]:
+    def evaluate(self, series: Iterable[Series], start: int, end: int) -> dict[Group, dict[int, float]]:
         """Return a value per group and bucket in `[start, end)`."""
         width = self.seconds or AUTO
         result: dict[Group, dict[int, float]] = {}
-        for group, members in self.select(series, variables).items():
+        for group, members in self.select(series).items():
             buckets: dict[int, list[float]] = {}
             for one in members:
                 own: dict[int, list[float]] = {}
@@ -87,10 +85,9 @@ class SeriesQuery:
         return result
 
 
-def _matches(part: str, tags: Mapping[str, str], variables: Mapping[str, str]) -> bool:
-    if part.startswith("$"):
-        value = variables.get(part[1:], "*")
-        return value == "*" or tags.get(part[1:]) == value
+def _matches(part: str, tags: Mapping[str, str]) -> bool:
+    if part.startswith("$"):  # a template variable, which stands for everything
+        return True
     key, _, value = part.removeprefix("!").partition(":")
     found = key in tags if value == "*" else tags.get(key) == value
     return found is not part.startswith("!")
@@ -153,17 +150,13 @@ def queries(expression: Expression) -> list[SeriesQuery]:
 
 
 def widget_values(
-    request: Mapping[str, Any],
-    series: Sequence[Series],
-    start: int,
-    end: int,
-    variables: Mapping[str, str] | None = None,
+    request: Mapping[str, Any], series: Sequence[Series], start: int, end: int
 ) -> list[dict[Any, float]]:
     """Return what each formula of a widget's request shows: by group, and by group and bucket over time."""
     terms: dict[str, Values] = {}
     for query in request["queries"]:
         [parsed] = queries(parse(query["query"]))
-        found = parsed.evaluate(series, start, end, variables or {})
+        found = parsed.evaluate(series, start, end)
         if request["response_format"] == "scalar":
             reduce = REDUCE[query["aggregator"]]
             terms[query["name"]] = {key: reduce([*rows.values()]) for key, rows in found.items()}
@@ -221,7 +214,7 @@ class MonitorQuery:
         # A monitor cannot be trusted to alert on a group that lacks a tag.
         tagged = [one for one in series if {*self.by} <= one.tags.keys()]
         terms = {
-            name: by_bucket(query.evaluate(tagged, start, end, {}))
+            name: by_bucket(query.evaluate(tagged, start, end))
             for name, query in self.expression.series.items()
         }
         groups: dict[Group, list[float]] = {}
@@ -244,6 +237,6 @@ def alerts(monitor: Mapping[str, Any], series: Sequence[Series], now: int) -> di
                 found[name].append(group)
                 break
     if options["notify_no_data"]:
-        known = queries(query.expression)[0].select(series, {})
+        known = queries(query.expression)[0].select(series)
         found["no data"] = sorted(set(known) - set(values))
     return found

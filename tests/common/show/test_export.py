@@ -7,7 +7,7 @@ import io
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -153,17 +153,6 @@ def test_csv_holds_no_formula_and_negative_numbers_stay_numbers(tmp_path: Path, 
         [row] = csv.DictReader(file)
     assert (row["host"], row["tags"]) == (f"'{text}", f"'{text} b:=1")
     assert (row["metric"], row["value"]) == ("host.load", "-1.5")
-
-
-def test_csv_that_could_not_be_completed_leaves_the_old_file(tmp_path: Path) -> None:
-    def broken() -> Iterator[Series]:
-        yield from POINTS["wandb"]
-        raise RuntimeError
-
-    (tmp_path / "week.csv").write_text("old")
-    with pytest.raises(RuntimeError):
-        write_csv(tmp_path / "week.csv", OUTCOMES, {"wandb": broken()})
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
 
 
 def test_output_that_cannot_be_written_names_its_option(tmp_path: Path) -> None:
