@@ -130,8 +130,7 @@ def test_files_hold_any_text_and_number_a_sample_per_line(
     for row, sample in zip(rows, samples, strict=True):
         assert (int(row["timestamp"]), float(row["value"])) == (sample["timestamp"], float(sample["value"]))
         assert row["time"] == iso(int(row["timestamp"]))
-        assert row["tags"].endswith(" ".join(sample["tags"]))
-        assert (row["host"] or "").endswith(sample["host"] or "")
+        assert (row["tags"], row["host"]) == (" ".join(sample["tags"]), sample["host"] or "")
 
 
 def test_csv_has_a_row_with_everything_about_each_sample(tmp_path: Path) -> None:
@@ -143,16 +142,6 @@ def test_csv_has_a_row_with_everything_about_each_sample(tmp_path: Path) -> None
         "2026-11-07T00:30:00Z,1794011400,wandb.runs.active,gauge,run,,entity:acme project:ants,1e+300",
         '2026-11-07T23:59:59Z,1794095999,host.load,gauge,process,"node ""1"", a",,0.1',
     ]
-
-
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@sum(a)"])
-def test_csv_holds_no_formula_and_negative_numbers_stay_numbers(tmp_path: Path, text: str) -> None:
-    series = Series(LOAD, (text, "b:=1"), text, (AT,), (-1.5,))
-    write_csv(tmp_path / "week.csv", OUTCOMES[1:2], {"host": [series]})
-    with (tmp_path / "week.csv").open(newline="") as file:
-        [row] = csv.DictReader(file)
-    assert (row["host"], row["tags"]) == (f"'{text}", f"'{text} b:=1")
-    assert (row["metric"], row["value"]) == ("host.load", "-1.5")
 
 
 def test_output_that_cannot_be_written_names_its_option(tmp_path: Path) -> None:
