@@ -63,6 +63,7 @@ COMMAND_LINE = [
     Mistake("wandb --csv points.csv", "--csv"),
     Mistake("wandb --since 1d --csv /none/points.csv", "--csv"),
     Mistake("wandb --html /proc/page.html", "--html"),
+    Mistake("wandb --config /none/fleetgauge.toml", "/none/fleetgauge.toml"),
     Mistake("wandb --since 1d --json --html page.html", "--json"),
     Mistake("wandb --since 1d --push", "--yes"),
     Mistake("wandb --since 1d --enable-historical", "--push"),
@@ -215,10 +216,6 @@ def test_mistake_in_a_file_names_the_file_and_the_key(text: str, attempt: Try, t
     found = attempt(f"wandb --config {path}", {})
     judge(found, 2, str(path))
     assert TOML[text] in found[1] or "line" in found[1]
-
-
-def test_missing_file_is_named(attempt: Try) -> None:
-    judge(attempt("wandb --config /none/fleetgauge.toml", {}), 2, "/none/fleetgauge.toml")
 
 
 def test_clock_that_is_wrong_is_named(servers: dict[str, str], tmp_path: Path) -> None:

