@@ -265,7 +265,12 @@ def prompt() -> Confirm | None:
     """Return a function that asks the person at the terminal; None where there is no terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
-    return lambda question: input(f"{visible(question)} [y/N] ").strip().lower() in {"y", "yes"}
+
+    def confirm(question: str) -> bool:
+        print(f"{visible(question)} [y/N] ", end="", flush=True)
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}  # the end of the input is a no
+
+    return confirm
 
 
 def main(

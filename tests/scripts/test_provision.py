@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from scripts.datadog_documents import all_views
-from scripts.provision import main
+from scripts.provision import main, prompt
 from support.project import ROOT
 from support.servers.datadog import Intake
 from support.servers.faults import Fault
@@ -376,6 +376,17 @@ def test_signal_and_closed_output_end_the_run_without_a_traceback(provision: Pro
         143,
         "provision.py: interrupted by SIGTERM; run it again to continue\n",
     )
+
+
+def test_only_yes_at_a_terminal_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    for answer, agreed in ((" YES \n", True), ("yeah\n", False), ("", False)):
+        for name, text in (("stdin", answer), ("stdout", "")):
+            stream = io.StringIO(text)
+            monkeypatch.setattr(stream, "isatty", lambda: True)
+            monkeypatch.setattr(sys, name, stream)
+        confirm = prompt()
+        assert confirm is not None
+        assert confirm("Remove it?") is agreed
 
 
 def test_another_python_runs_the_environment_of_the_project(provision: Provision) -> None:
