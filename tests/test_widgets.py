@@ -104,7 +104,8 @@ def combined(metric: Metric, series: list[Series], by: tuple[str, ...]) -> float
     if metric.kind is Kind.COUNT:
         return sum(sum(one.points.values()) for one in series)
     tags = {*metric.tags, *(["host"] if metric.on_node else [])}
-    width = AUTO if tags <= {*by} and not metric.open_tags else 900
+    is_single = tags <= {*by} and bool({"project", "host", "job"} & {*by}) and not metric.open_tags
+    width = AUTO if is_single else 900
     newest = max(max(one.points) // width for one in series)
     last = []
     for one in series:

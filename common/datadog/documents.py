@@ -188,9 +188,10 @@ def _widget_query(metric: Metric, widget: Widget) -> str:
     series = series_query(metric, [*variables, *widget.where], widget.by)
     if metric.kind is Kind.COUNT:
         return series
-    # A group of one series, and a span of its own, leave the bucket to Datadog, which returns 1,500 points.
+    # A group of one series, and a span of its own, leave the bucket to Datadog, which returns 1,500 points. A
+    # group that names no owner may have a series of each node, whose points are at different seconds.
     fixed = {*widget.by, *(pair.partition(":")[0] for pair in widget.where)}
-    single = keys <= fixed and not metric.open_tags
+    single = keys <= fixed and not fixed.isdisjoint(VARIABLES) and not metric.open_tags
     how = metric.combines.value if metric.combines in {Combine.MAX, Combine.MIN} else "avg"
     return f"{series}.rollup({how})" if single or widget.span else f"{series}.rollup({how}, {BUCKET})"
 

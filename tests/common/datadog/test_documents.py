@@ -11,7 +11,7 @@ from common.dashboard import Dashboard, Monitor
 from common.datadog.documents import DocumentTarget, dashboard_document, monitor_document
 from common.metric import Combine, Kind, Metric
 from scripts.datadog_documents import all_views, documents, every_metric, stale
-from support.queries import MonitorQuery, parse, queries
+from support.queries import MonitorQuery, Series, parse, queries, widget_values
 
 METRICS = {metric.name: metric for metric in every_metric()}
 BOARDS = [board for views in all_views() for board in views.dashboards]
@@ -54,6 +54,23 @@ def test_every_metric_and_tag_of_a_dashboards_queries_is_declared(board: Dashboa
         )
         assert series.is_count is (metric.kind is Kind.COUNT)
         assert series.space == {"mean": "avg", "none": "avg"}.get(metric.combines, metric.combines)
+
+
+@pytest.mark.parametrize(
+    ("title", "tags"), [("Active runs", {}), ("Files", {}), ("Sessions by status", {"status": "active"})]
+)
+def test_sums_over_nodes_have_each_node_whatever_its_second(title: str, tags: dict[str, str]) -> None:
+    found = [
+        (widget.metrics[0], one["definition"]["requests"][0])
+        for board in BOARDS
+        if board.key in {"pipelines", "gpu-memory"}
+        for widget, one in zip(board.widgets(), widgets(dashboard_document(board, TARGET))[1:], strict=True)
+        if widget.title == title
+    ]
+    for metric, request in found:
+        nodes = [Series(metric.name, {**tags, "host": str(at)}, {9000 + at: 2.0}) for at in (10, 500)]
+        assert [*widget_values(request, nodes, 0, 10_000)[0].values()] == [4]
+    assert found
 
 
 def test_widgets_and_monitors_combine_only_what_adds_up() -> None:
