@@ -79,9 +79,10 @@ _Parts = Mapping[Metric, Sequence[Series]]
 def chart_lines(
     widget: Widget, by_metric: Mapping[str, Sequence[Series]], span: Window, most: int
 ) -> tuple[Grid, list[ChartLine], int]:
-    """Return the grid of a widget, its lines that reach highest, at most `most`, and how many there are.
+    """Return the grid of a widget, its largest lines, at most `most`, and how many there are.
 
-    `by_metric` are all series by the name of their metric. Lines are in the order of `by_metric`.
+    Of shares those are the largest whose metrics reach highest. `by_metric` are all series by the name of
+    their metric. Lines are in the order of `by_metric`.
     """
     split = {metric: _split(widget, by_metric, metric) for metric in (*widget.metrics, *widget.share_of)}
     groups: list[tuple[tuple[str, ...], _Parts]] = []

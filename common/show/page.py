@@ -174,10 +174,7 @@ def _chart(
         legend=any(line.label for line in drawn),
         reading=Reading("clock", "byte" if is_bytes else "number", grid.width / 2),
     )
-    hidden = total - len(lines)
-    more = (
-        f"<p>The {len(lines)} lines that reach highest are drawn, {hidden:,} are not.</p>" if hidden else ""
-    )
+    more = f"<p>The {len(lines)} largest of {total:,} lines are drawn.</p>" if total > len(lines) else ""
     texts = [f"{m.name}: {m.help}" for m in dict.fromkeys((*widget.metrics, *widget.share_of))]
     if widget.share_of:
         above, below = (" + ".join(m.name for m in some) for some in (widget.metrics, widget.share_of))

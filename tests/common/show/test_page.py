@@ -234,7 +234,7 @@ def test_of_many_series_those_that_reach_highest_are_drawn(
     show([ACTIVE(peak, at, project=name) for name, peak in peaks.items() for at in (HOURS.since, END - 1)])
     highest = sorted(sorted(peaks, key=lambda name: -peaks[name])[:6])
     assert browser.texts(".legend span") == [f"project:{name}" for name in highest]
-    assert "994" in browser.texts(".chart + p")[0]
+    assert "1,000" in browser.texts(".chart + p")[0]
     assert (tmp_path / "page.html").stat().st_size < 2_000_000
     assert strokes(browser, ".plot .line") == strokes(browser, ".legend path")
     assert len({*strokes(browser, ".plot .line")}) == 6
