@@ -8,7 +8,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import permutations
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -76,21 +76,12 @@ def test_json_has_what_each_mode_found(
     assert made == {"status": "ok", "collectors": [ENTRY | expected]}
 
 
-@pytest.mark.parametrize(
-    ("statuses", "worst"),
-    [
-        ((Status.OK, Status.EMPTY, Status.SKIPPED), Status.OK),
-        ((Status.EMPTY, Status.SKIPPED), Status.EMPTY),
-        ((Status.PARTIAL, Status.FAILED, Status.OK), Status.FAILED),
-        ((Status.SKIPPED,), Status.SKIPPED),
-        ((), Status.EMPTY),
-    ],
-)
-def test_status_of_a_document_is_the_worst_of_its_collectors(
-    statuses: tuple[Status, ...], worst: Status
-) -> None:
-    for order in permutations(statuses):
-        assert document([Outcome("x", status) for status in order], None)["status"] == worst
+def test_status_of_a_document_is_the_worst_of_its_collectors() -> None:
+    worst_first = (Status.FAILED, Status.PARTIAL, Status.OK, Status.EMPTY, Status.SKIPPED)
+    for worse, better in combinations(worst_first, 2):
+        for pair in ((worse, better), (better, worse)):
+            assert document([Outcome("x", status) for status in pair], None)["status"] == worse
+    assert document([], None)["status"] == Status.EMPTY
 
 
 numbers = st.integers(-(10**18), 10**18) | st.floats(allow_nan=False, allow_infinity=False)

@@ -21,10 +21,8 @@ from common.show.table import rounded
 from common.window import Window
 from fleetgauge.pages.hover import SCRIPT
 from support.browser import LEAST_CONTRAST, LIGHT, Browser
-from support.sinks import send
+from support.sinks import GivenPoints, send
 from support.wandb_week import DAY, END, WEEK, week_points
-
-from .given import GivenPoints, draw_page
 
 HOURS = Window(END - 6 * 3600, END, 900)
 NASTY = "<img src=x onerror=document.title='ran'><script>console.log('ran')</script>&amp;\"'" + "w" * 2000
@@ -35,7 +33,8 @@ def week(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Points]:
     """The page of a plausible week, and what it shows."""
     folder = tmp_path_factory.mktemp("week")
     points = week_points()
-    draw_page(folder / "page.html", Outcome("wandb", Status.OK), points, WEEK)
+    boards = {"wandb": [FLEET, PUSH_TO_MAIN, SWEEPS]}
+    write_page(folder / "page.html", [Outcome("wandb", Status.OK)], {"wandb": points}, WEEK, boards)
     return folder / "page.html", points
 
 
@@ -172,7 +171,9 @@ def show(tmp_path: Path, browser: Browser) -> Show:
         metrics = dict.fromkeys(sample.metric for sample in samples)
         points = Points(metrics, 20_000, span.since, span.until)
         send(points, samples)
-        draw_page(tmp_path / "page.html", Outcome("toy", Status.OK), points, span)
+        charts = tuple(line(metric.name, metric, by=metric.tags) for metric in metrics)
+        boards = {"toy": [Dashboard("all", "All", "Every metric.", {"Metrics": charts})]}
+        write_page(tmp_path / "page.html", [Outcome("toy", Status.OK)], {"toy": points}, span, boards)
         browser.show(tmp_path / "page.html", width)
 
     return draw

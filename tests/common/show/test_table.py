@@ -14,9 +14,8 @@ from common.metric import gauge
 from common.outcome import ErrorSummary, Outcome, Report, Status
 from common.show.points import exact
 from common.show.table import Output, for_people, rounded, show, show_totals
+from support.sinks import GivenPoints
 from support.transcripts import FOLDER, transcripts
-
-from .given import GivenPoints
 
 AT = 1794786458
 ODD = "a\x1b[2J\nb\x9b[red]"
