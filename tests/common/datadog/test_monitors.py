@@ -132,6 +132,12 @@ def test_node_monitor_names_the_silent_host_and_others_leave_nodes_to_it(collect
     assert alerts(MONITORS["collector-down"], nodes, NOW) == NOTHING
 
 
+def test_late_node_is_not_hidden_by_others_in_time() -> None:
+    late = series("xenna-late", flat(2000, 60), host="late")
+    in_time = series("xenna-late", flat(30, 60, before=7), host="fine")
+    assert alerts(MONITORS["xenna-late"], [*late, *in_time], NOW)["alert"] == [("x",)]
+
+
 def test_wandb_monitor_counts_shards_and_forgets_those_that_are_gone() -> None:
     monitor = MONITORS["collector-down-wandb"]
     up, down, gone = hour(1, 1, 1, 1), hour(0, 0, 0, 0), hour(1, 1, before=300)
