@@ -86,8 +86,9 @@ class Output:
         for at, head in enumerate(rows[0]):
             is_right = at in right
             table.add_column(head, justify="right" if is_right else "left", overflow="fold", no_wrap=is_right)
-        for row in rows[1:]:
-            table.add_row(*row)
+        for first, *others in rows[1:]:
+            indented = 2 if first.startswith("  ") else 0
+            table.add_row(Padding(first.lstrip(), (0, 0, 0, indented)), *others)
         self.console.print(Padding(table, (0, 0, 0, indent), expand=False))
 
 
