@@ -10,18 +10,10 @@ import psutil
 import pytest
 
 from collectors.host import metrics
-from support.host_node import NOW, by_gpu, collected, context, values
+from support.host_node import by_gpu, collected, context, values
 from support.nvml.compiled import CompiledDriver
 from support.nvml.recorded import Driver, binding, recording
 from support.project import Project
-
-
-def test_points_have_the_time_of_the_run_and_info_the_gpu_type(driver: CompiledDriver) -> None:
-    found = collected(context(now=NOW + 5))
-    assert {point.timestamp for point in found} == {NOW + 5}
-    assert {point.host for point in found} == {None}  # the run adds its node
-    [info] = values(found, metrics.INFO)
-    assert "gpu_type:NVIDIA H100 80GB HBM3" in info
 
 
 def test_without_a_mounted_root_this_machine_is_measured_not_its_os(

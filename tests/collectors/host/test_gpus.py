@@ -10,7 +10,7 @@ import pytest
 from collectors.host import gpus, metrics
 from collectors.host.collector import Node
 from common.metric import Metric
-from support.host_node import CODES, HostRoot, Ticks, by_gpu, collected, context, table, values
+from support.host_node import CODES, NOW, HostRoot, Ticks, by_gpu, collected, context, table, values
 from support.nvml.compiled import CompiledDriver
 from support.nvml.recorded import DATA, Driver, binding, recording
 
@@ -22,8 +22,11 @@ TOTAL, INSTANCE = 85520809984 / 2**30, 42412802048 / 2**30
 
 
 def test_a_lost_gpu_is_counted_and_makes_the_run_partial(driver: CompiledDriver) -> None:
-    given = context()
+    given = context(now=NOW + 5)
     found = collected(given)
+    assert {(point.timestamp, point.host) for point in found} == {(NOW + 5, None)}  # the run adds its node
+    [info] = values(found, metrics.INFO)
+    assert f"gpu_type:{H100}" in info
     assert values(found, metrics.GPU_COUNT_LISTED) == {(): 8}
     assert values(found, metrics.GPU_COUNT) == {(): 7}
     assert by_gpu(found, metrics.GPU_LOST) == {**{str(index): 0 for index in range(8)}, "3": 1}

@@ -18,9 +18,6 @@ BOARDS = [board for views in all_views() for board in views.dashboards]
 MONITORS = [monitor for views in all_views() for monitor in views.monitors]
 TARGET = DocumentTarget("ant-farm", ("@slack-ants",), "https://git.example.com/fleetgauge")
 
-on_every_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.key)
-on_every_monitor = pytest.mark.parametrize("monitor", MONITORS, ids=lambda monitor: monitor.key)
-
 
 def widgets(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for group in document["widgets"] for one in group["definition"]["widgets"]]
@@ -40,7 +37,7 @@ def test_documents_are_those_that_the_repository_has() -> None:
     assert stale() == []
 
 
-@on_every_board
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.key)
 def test_every_metric_and_tag_of_a_dashboards_queries_is_declared(board: Dashboard) -> None:
     document = dashboard_document(board, TARGET)
     variables = {one["name"] for one in document["template_variables"]}
@@ -87,7 +84,7 @@ def test_widgets_and_monitors_combine_only_what_adds_up() -> None:
             assert (condition.warning < condition.threshold) is (condition.compare == ">")
 
 
-@on_every_monitor
+@pytest.mark.parametrize("monitor", MONITORS, ids=lambda monitor: monitor.key)
 def test_monitor_has_a_declared_query_its_threshold_and_its_message(monitor: Monitor) -> None:
     document = monitor_document(monitor, TARGET)
     query = MonitorQuery.read(document["query"])
