@@ -72,7 +72,7 @@ def write_page(
         notes += [f"{name}: {outcome.error.message}"] if outcome.error else []
         notes += [f"{name} lost {unit}" for unit in outcome.report.lost]
         notes += [f"{name} dropped {n:,} {reason}" for reason, n in sorted(outcome.report.dropped.items())]
-    # A file name may contain what UTF-8 cannot encode.
+    # What an error quotes may contain what UTF-8 cannot encode.
     listed = "".join(f"<p>{escape(visible(note))}</p>" for note in notes)
     body = (
         f"<h1>{escape(title)}</h1>{render_cards(cards)}"
