@@ -59,27 +59,25 @@ class PipelineRecording:
         self.worker.put(self._start)
 
     def start(self) -> None:
-        """Start the threads. Raises RuntimeError where the system has none left, and leaves none running."""
+        """Start the threads; where the system has none left, everything is lost, after a warning."""
         if self.wandb:
-            self.wandb.worker.thread.start()
-        try:
-            self.worker.thread.start()
-        except BaseException:
-            if self.wandb:
-                self.wandb.worker.close(MAX_END_WAIT_S)
-            raise
+            self.wandb.worker.start()
+        self.worker.start()
 
     def observe(self, monitor: object, stats: object) -> None:
-        """Have a copy of a pipeline's statistics recorded.
+        """Have a copy of a pipeline's statistics recorded; what cannot be copied is counted as lost.
 
         The copy is made here, as upstream empties the object.
         """
-        snapshot = copy_stats(stats, self._options.clock(), getattr(monitor, "_log_interval_s", None))
-        pipeline = self._pipelines.get(monitor)
-        if pipeline is None:
-            self._started += 1
-            pipeline = self._pipelines[monitor] = Pipeline(self._started)
-        self.worker.put(partial(self._write_stats, pipeline, snapshot))
+        try:
+            snapshot = copy_stats(stats, self._options.clock(), getattr(monitor, "_log_interval_s", None))
+            pipeline = self._pipelines.get(monitor)
+            if pipeline is None:
+                self._started += 1
+                pipeline = self._pipelines[monitor] = Pipeline(self._started)
+            self.worker.put(partial(self._write_stats, pipeline, snapshot))
+        except Exception as error:
+            self.worker.lose("it could not be taken", error)
 
     def finish(self, monitor: object, pools: Sequence[object]) -> None:
         """Have the totals of a pipeline that has ended recorded, if it is one of this run."""
@@ -114,7 +112,7 @@ class PipelineRecording:
         from importlib import metadata  # slow to import, and needed on this thread only
 
         options = self._options
-        with suppress(metadata.PackageNotFoundError):
+        with suppress(Exception):  # an installation may be damaged
             self._version = metadata.version("cosmos-xenna")
         if options.jsonl_path is not None:
             self._writer = RecordWriter(
