@@ -15,7 +15,6 @@ from typing import NamedTuple
 # 4 KiB, 9223372036854710272 with pages of 64 KiB.
 _UNLIMITED = 2**63 - 2**16
 _MAX_FILE_BYTES = 2**20
-_MAX_PATH = 4096
 _NUMBER = re.compile("[0-9]{1,19}")
 
 
@@ -97,7 +96,7 @@ def levels(mount: Mount, path: str) -> list[str]:
     # The names from the mount point to our cgroup.
     names = [name for name in below.split("/") if name]
     # A path with ".." is outside our namespace, hence outside the mount.
-    if ".." in names or len(path) > _MAX_PATH:
+    if ".." in names:
         return []
     return ["/".join((mount.point.rstrip("/"), *names[:depth])) for depth in range(len(names), -1, -1)]
 

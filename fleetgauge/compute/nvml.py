@@ -138,7 +138,6 @@ def read_gpus(
     *,
     deadline: float,
     nvml: Any = None,
-    wait: Callable[[threading.Thread, float], object] = threading.Thread.join,
 ) -> DriverReading[T]:
     """Return `read(nvml, index)` of every GPU, `placeholder(index)` for those not read before the deadline.
 
@@ -155,7 +154,7 @@ def read_gpus(
         target=_read, args=(reading, read, placeholder, nvml), name="fleetgauge-nvml", daemon=True
     )
     thread.start()
-    wait(thread, deadline)
+    thread.join(deadline)
     if thread.is_alive():
         abandoned = thread
         timeout = f"no answer within {deadline:g} s"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fleetgauge.compute import collect_compute_metadata
-from fleetgauge.compute.cgroup import Limits, Mount, levels, parse_memory, parse_quota, read_limits
+from fleetgauge.compute.cgroup import Limits, parse_memory, parse_quota, read_limits
 from fleetgauge.compute.metadata import Host, count_cpus
 from fleetgauge.compute.slurm import Detected
 
@@ -74,9 +74,3 @@ def test_memory_limit_of_a_cgroup_precedes_slurm_up_to_the_total(tmp_path: Path)
         root = machine(tmp_path, "0::/", [V2], {"memory.max": limit})
         metadata = collect_compute_metadata(env=env, root=root, host=NODE)
         assert (metadata["compute.memory_gb"], metadata["compute.memory_source"]) == (size, source)
-
-
-def test_path_longer_than_any_the_kernel_makes_is_not_walked() -> None:
-    mount = Mount("/", "/sys/fs/cgroup", 2, frozenset({""}))
-    assert len(levels(mount, "/a" * 2048)) == 2049
-    assert levels(mount, "/a" * 2048 + "/") == []
