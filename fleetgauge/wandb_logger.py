@@ -20,6 +20,7 @@ from typing import Any, Self
 from fleetgauge import wandb_package
 from fleetgauge.compute import collect_compute_metadata
 from fleetgauge.compute.user_config import field, fields
+from fleetgauge.records.background import describe
 
 _log = logging.getLogger("fleetgauge.wandb")
 
@@ -281,7 +282,7 @@ class WandbLogger:
 
     def _warn_lost(self, what: str, error: Exception | None) -> None:
         """Log what is lost: the first time as a warning, later ones at debug level, without the API key."""
-        reason = f": {type(error).__name__}: {error}" if error is not None else ""
+        reason = f": {describe(error)}" if error is not None else ""
         # An error of W&B may quote its settings.
         if key := self._env.get("WANDB_API_KEY"):
             reason = reason.replace(key, "[api key]")
@@ -346,12 +347,12 @@ def _exit_code(error: BaseException | None) -> int:
 
 
 def _print(line: str) -> None:
-    """Print a line, in ASCII where the terminal knows no more, or nothing where there is no terminal."""
+    """Print a line, in ASCII where the terminal knows no more, or nothing where that is not possible."""
     try:
         encoding = sys.stdout.encoding or "ascii"
         sys.stdout.write(line.encode(encoding, "replace").decode(encoding) + "\n")
         sys.stdout.flush()
-    except (OSError, ValueError, AttributeError, LookupError):
+    except Exception:  # whatever the host has put in its place
         _log.debug("%s", line)
 
 

@@ -153,7 +153,7 @@ def read_host(*, deadline: float = DEADLINE_SECONDS, root: str | os.PathLike[str
         gpus=gpus,
         torch_gpus=_attempt("torch", _torch_gpus, None) if gpus is None else None,
         # AMD's kernel driver, whose GPUs NVML does not list.
-        has_driver=library_loads or Path(root, "dev/kfd").exists(),
+        has_driver=library_loads or _attempt("AMD", lambda: Path(root, "dev/kfd").exists(), True),
     )
 
 

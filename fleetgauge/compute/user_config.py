@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import Any
 
-from fleetgauge.records.background import json_ready
+from fleetgauge.records.background import describe, json_ready
 
 # Lists of fields and not all: a configuration may contain secrets.
 _MODEL = ("model_source", "batch_size", "concurrency")
@@ -47,7 +47,7 @@ def debug_once(part: str, error: BaseException | str) -> None:
     """Log at debug level that a part is missing, once: a job may collect a thousand times."""
     if part not in logged:
         logged.add(part)
-        reason = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
+        reason = describe(error) if isinstance(error, BaseException) else error
         _log.debug("%s left out: %s", part, reason)
 
 

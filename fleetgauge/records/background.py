@@ -52,6 +52,14 @@ def json_ready(value: Any, depth: int = 0) -> Any:  # Any: whatever a host puts 
     return json_ready(scalar, depth + 1)
 
 
+def describe(error: object) -> str:
+    """Return the class and the text of an exception, the class alone where the text cannot be made."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
 class AppendFile:
     """A file that lines are appended to, one `os.write` each; every method may raise OSError.
 
@@ -77,7 +85,8 @@ class AppendFile:
     def append(self, line: bytes, at: float = 0.0) -> None:
         """Write one line of the time `at`; the line ends in a newline."""
         descriptor, size = self._open()
-        old = self._first_line_at is not None and at - self._first_line_at >= self._rotate_after
+        # A clock that was set back ends the file, too: its lines stay in order of time.
+        old = self._first_line_at is not None and abs(at - self._first_line_at) >= self._rotate_after
         if size and (old or size + len(line) > self._rotate_bytes):
             self._rotate()
             descriptor, size = self._open()
@@ -98,16 +107,19 @@ class AppendFile:
             os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Close the descriptor; a later write opens the file again."""
+        """Close the descriptor; a later write opens the file again.
+
+        A host may have closed all descriptors that it did not know: the number may then be another file's.
+        """
         descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
+        if descriptor is not None and os.path.samestat(os.fstat(descriptor), self._opened):
             os.close(descriptor)
 
     def _open(self) -> tuple[int, int]:
         """Return the descriptor of the file that now has our path, and its size."""
         if self._descriptor is not None:
-            status = os.fstat(self._descriptor)
             with suppress(OSError):
+                status = os.fstat(self._descriptor)
                 if os.path.samestat(status, self.path.stat()):
                     return self._descriptor, status.st_size
             self.close()
@@ -116,7 +128,8 @@ class AppendFile:
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._descriptor = descriptor
         self._first_line_at = None
-        size = os.fstat(descriptor).st_size
+        self._opened = os.fstat(descriptor)
+        size = self._opened.st_size
         # Another writer, or an earlier run, may have stopped in the middle of a line.
         self._torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
         return descriptor, size
@@ -128,8 +141,10 @@ class AppendFile:
             target = self.path.with_name(f"{self._rotated_stem}.{self._rotations:06d}{self.path.suffix}")
             if not target.exists():
                 break
-        # Before the rename: a renamed file never changes again, and a reader may take it as complete.
-        self.sync()
+        # Before the rename: a renamed file never changes again, and a reader may take it as complete. Some
+        # file systems cannot sync.
+        with suppress(OSError):
+            self.sync()
         self.close()
         self.path.rename(target)
 
@@ -184,14 +199,15 @@ class Worker:
         log: logging.Logger,
         *,
         tick: Callable[[], None] | None = None,
-        period: float | None = None,
+        period: float = threading.TIMEOUT_MAX,
         finish: Callable[[], None] | None = None,
     ) -> None:
         self.max_waiting = max_waiting
         self.thread = threading.Thread(target=self._run, name=f"fleetgauge-{name}", daemon=True)
         self._output = output
         self._losses = Losses(log)
-        self._tick, self._period, self._finish = tick, period, finish
+        self._tick, self._finish = tick, finish
+        self._period = min(period, threading.TIMEOUT_MAX)
         self._pid = os.getpid()
         # A list, because `pop` is atomic: exactly one thread starts the worker, without a lock.
         self._unstarted = [True]  # emptied by the thread that calls `start` first
@@ -239,10 +255,10 @@ class Worker:
             return True
         return False
 
-    def flush(self, timeout: float = 5.0) -> bool:
-        """Wait until the tasks queued so far have run; return False after `timeout` seconds."""
+    def flush(self) -> bool:
+        """Wait until the tasks queued so far have run; return False after a few seconds."""
         reached = threading.Event()
-        return self.put(reached.set, last=True) and reached.wait(timeout)
+        return self.put(reached.set, last=True) and reached.wait(5.0)
 
     def close(self, timeout: float = 5.0) -> bool:
         """Take no further task and run the queued ones; return False if `timeout` seconds did not suffice."""
@@ -256,7 +272,7 @@ class Worker:
         # A thread cannot join itself, and one that was never started cannot be joined.
         if self.thread is threading.current_thread() or not self.thread.ident:
             return False
-        self.thread.join(max(0.0, timeout))
+        self.thread.join(min(max(0.0, timeout), threading.TIMEOUT_MAX))
         if self.thread.is_alive():
             self.warn("slow", "gave up waiting for %s; records may be missing", self._output)
         return not self.thread.is_alive()
@@ -265,7 +281,7 @@ class Worker:
         """Count a task that is not run, or failed; the thread logs the first of each reason."""
         self._losses.add()
         if self._losses.is_new(why):
-            cause = "" if error is None else f": {type(error).__name__}: {error}"
+            cause = "" if error is None else f": {describe(error)}"
             text = "lost a record for %s because %s%s; further losses are only counted"
             # The thread of the host must not log here: a log handler may block, and may hold locks.
             log = partial(self._losses.log, text, self._output, why, cause)

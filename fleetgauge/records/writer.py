@@ -51,7 +51,7 @@ def resolve_path(path: str | PathLike[str], *, kind: str, run_id: str, run_hash:
         return file_name(value)
 
     filled = _PLACEHOLDER.sub(fill, text)
-    if filled.endswith("/") or Path(filled).is_dir():
+    if filled.endswith("/") or os.path.isdir(filled):  # noqa: PTH112  # `Path.is_dir` raises where it may not look
         return Path(filled) / f"{file_name(kind)}-{file_name(run_id)}.jsonl"
     return Path(filled)
 
@@ -99,9 +99,12 @@ class RecordWriter:
         if not 0 < len(self.run_id) <= MAX_ID or not self.run_id.isprintable():
             raise ValueError(f"run_id {self.run_id!r}: write 1 to {MAX_ID} printable characters")
         self.path = resolve_path(path, kind=kind, run_id=self.run_id, run_hash=run_hash)
+        # The host may change its directory later; it may also be in one that was removed.
+        with suppress(OSError):
+            self.path = self.path.absolute()
         writer = {"host": socket.gethostname(), "pid": os.getpid(), "job": job, "rank": rank}
         self._envelope = {"schema_version": SCHEMA_VERSION, "kind": kind, "run_id": self.run_id}
-        self._envelope |= {key: value for key, value in writer.items() if value is not None}
+        self._envelope |= json_ready({key: value for key, value in writer.items() if value is not None})
         self._clock = clock
         self._numbers = itertools.count()
         stem, name = self.path.stem, file_name(self.run_id)
@@ -127,7 +130,7 @@ class RecordWriter:
         The body's values belong to the writer from here on.
         """
         try:
-            at = self._clock() if timestamp is None else timestamp
+            at = float(self._clock() if timestamp is None else timestamp)
             # Numbered here and not on the thread: a record that is dropped from here on is a gap in `seq`.
             # The body is copied shallowly; serialising it is the thread's work.
             line = partial(self._append, next(self._numbers), at, str(event), dict(body))

@@ -442,13 +442,24 @@ def test_switched_off_is_one_warning_and_wandb_is_not_imported(
     assert capsys.readouterr().out == ""
 
 
+class Unprintable(Recorder, Exception):  # noqa: N818
+    """Its own error, which has no text."""
+
+    def init(self, **_: Any) -> Any:
+        raise self
+
+    __str__ = init
+
+
 def test_missing_or_refusing_the_job_goes_on_with_one_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     assert use(logger(tmp_path, "classify", {"wandb": {"mode": "sideways"}})) == "done"
     monkeypatch.setitem(sys.modules, "wandb", None)
     assert use(WandbLogger(None, "classify", env={})) == "done"
-    refused, missing = warnings(caplog)
+    monkeypatch.setitem(sys.modules, "wandb", Unprintable())
+    assert use(WandbLogger(None, "classify", env={})) == "done"
+    refused, missing, _ = warnings(caplog)
     assert "could not be started, and the job goes on without it: " in refused
     assert "could not be started, and the job goes on without it: ModuleNotFoundError" in missing
     assert wandb.run is None
@@ -476,12 +487,12 @@ def test_out_of_order_the_job_goes_on_with_one_warning(
 
 
 class Broken(io.StringIO):
-    """A pipe that nobody reads."""
+    """A stream of the host's own making."""
 
     encoding = "utf-8"
 
     def write(self, text: str) -> int:
-        raise BrokenPipeError
+        raise RuntimeError
 
 
 def test_lines_are_printed_as_the_terminal_can_show_them(

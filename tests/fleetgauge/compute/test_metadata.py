@@ -64,6 +64,7 @@ def test_this_machine_has_the_totals_of_its_operating_system(monkeypatch: pytest
     assert host.os_cpus == os.cpu_count()
     assert host.affinity == len(os.sched_getaffinity(0))
     assert host.memory_bytes == psutil.virtual_memory().total
+    assert read_host(root="/" + "x" * 300).has_driver  # unknown, where it cannot be looked for
 
     def unknown(name: str) -> int:
         raise ValueError("unrecognized configuration name")
@@ -259,14 +260,17 @@ def test_flags_that_cannot_be_listed_are_left_out(caplog: pytest.LogCaptureFixtu
     assert caplog.messages == ["configuration flags left out: RuntimeError: no list"]
 
 
-class Hostile:
-    """A configuration that objects to everything."""
+class Hostile(Exception):  # noqa: N818
+    """A configuration that objects to everything, with an error that cannot be printed."""
 
     def __getattr__(self, name: str) -> object:
-        raise RuntimeError(name)
+        raise self
 
     def __dir__(self) -> list[str]:
-        raise RuntimeError("dir")
+        raise self
+
+    def __str__(self) -> str:
+        raise self
 
 
 def test_configuration_without_the_fields_has_no_sections() -> None:

@@ -71,7 +71,8 @@ def counts(found: list[Json]) -> list[tuple[float, int]]:
 
 
 def test_record_has_the_sums_of_its_events(sinks: Sinks) -> None:
-    sink, totals = sinks.new(job="ants", rank=3), OperationTotals()
+    # Longer than a thread can wait.
+    sink, totals = sinks.new(job="ants", rank=3, interval_s=1e12), OperationTotals()
     for n_keys, n_bytes, wall_ms in ((2, 8, 1.0), (3, 100, 5.0), (5, 0, 1.0)):
         sink(event(n_keys=n_keys, n_bytes=n_bytes, wall_ms=wall_ms))
         totals.add(n_keys, n_bytes, wall_ms)

@@ -6,11 +6,12 @@ import json
 import math
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,10 +43,9 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def test_a_record_has_the_envelope_and_the_body_of_its_kind(tmp_path: Path) -> None:
-    writer = RecordWriter(
-        tmp_path, "xenna", run_id="r1", job="4711", rank=0, clock=iter([10.5, 20.0]).__next__
-    )
-    with writer:
+    rank: Any = np.int64(0)
+    clock = iter([10.5, 20.0]).__next__
+    with RecordWriter(tmp_path, "xenna", run_id="r1", job="47\udcff", rank=rank, clock=clock) as writer:
         assert writer.write(Event.START, {"run_hash": "h", "seq": 99, "timestamp": "no"})
         assert writer.write("end", {"status": "ok"})
     common = {
@@ -53,7 +53,7 @@ def test_a_record_has_the_envelope_and_the_body_of_its_kind(tmp_path: Path) -> N
         "kind": "xenna",
         "run_id": "r1",
         "pid": os.getpid(),
-        "job": "4711",
+        "job": "47?",
         "rank": 0,
     }
     common["host"] = os.uname().nodename
@@ -188,11 +188,11 @@ def test_a_disk_that_cannot_sync_is_one_warning_and_no_lost_record(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", refuse)
-    with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
+    with RecordWriter(tmp_path / "a.jsonl", "k", rotate_bytes=1) as writer:
         writer.write("end", {})
         writer.write("end", {})
     assert writer.dropped == 0
-    assert len(read(tmp_path / "a.jsonl")) == 2
+    assert len([*tmp_path.glob("*.jsonl")]) == 2  # renamed, although it may not be on the disk
     (warning,) = caplog.records
     assert warning.getMessage().endswith("may be incomplete on disk: [Errno 5] Input/output error")
 
@@ -203,7 +203,7 @@ def test_file_that_would_grow_too_large_or_is_old_is_renamed_first(tmp_path: Pat
     lines = (b"first....\n", b"second...\n", b"third....\n", b"longer than the limit itself\n", b"4\n")
     for line in lines:
         file.append(line, 100)
-    for at, line in ((159.9, b"5\n"), (160, b"6\n"), (219, b"7\n"), (500, b"8\n")):
+    for at, line in ((159.9, b"5\n"), (160, b"6\n"), (219, b"7\n"), (500, b"8\n"), (440, b"9\n")):
         file.append(line, at)
     file.close()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
@@ -213,7 +213,8 @@ def test_file_that_would_grow_too_large_or_is_old_is_renamed_first(tmp_path: Pat
         "a.000004.jsonl": b"longer than the limit itself\n",
         "a.000005.jsonl": b"4\n5\n",
         "a.000006.jsonl": b"6\n7\n",
-        "a.jsonl": b"8\n",
+        "a.000007.jsonl": b"8\n",
+        "a.jsonl": b"9\n",  # of a clock that was set back
     }
 
 
@@ -244,6 +245,34 @@ def test_a_file_renamed_or_deleted_under_the_writer_is_opened_anew(tmp_path: Pat
     assert path.read_bytes() == b"three\n"
 
 
+def test_a_host_that_changes_its_directory_has_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with RecordWriter("a.jsonl", "k") as writer:
+        monkeypatch.chdir("/")
+        writer.write("stats", {})
+    assert len(read(tmp_path / "a.jsonl")) == 1
+
+
+def test_a_descriptor_that_the_host_closed_is_left_to_its_next_owner(tmp_path: Path) -> None:
+    file = AppendFile(tmp_path / "a.jsonl", "a", 1000)
+    number = os.dup(0)
+    os.close(number)  # the next file gets it
+    file.append(b"1\n")
+    os.close(number)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.append(b"lost\n")
+    file.append(b"2\n")
+    os.close(number)
+    theirs = os.open(tmp_path / "theirs", os.O_CREAT | os.O_WRONLY)
+    file.append(b"3\n")
+    file.close()
+    assert (theirs, os.write(theirs, b"their own")) == (number, 9)
+    os.close(theirs)
+    assert [path.read_bytes() for path in sorted(tmp_path.iterdir())] == [b"1\n2\n3\n", b"their own"]
+
+
 def test_a_torn_line_found_or_left_is_ended_before_the_next_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,7 +301,7 @@ def test_disk_that_hangs_drops_what_finds_no_room_and_is_given_up_on_closing(
         assert writer.dropped == 20 - kept
         assert writer.close(timeout=0.01) is False
         gate.set()
-        assert writer.close() is True
+        assert writer.close(math.inf) is True
     assert [record["seq"] for record in read(tmp_path / "a.jsonl")] == [
         seq for seq, taken in enumerate(accepted) if taken
     ]
@@ -284,17 +313,30 @@ def test_disk_that_hangs_drops_what_finds_no_room_and_is_given_up_on_closing(
     )
 
 
+class Odd(Exception):  # noqa: N818
+    """A mapping that cannot be read, and an error that cannot be printed."""
+
+    def __str__(self) -> Any:
+        raise self
+
+    __iter__ = items = __str__
+
+
+Mapping.register(Odd)
+
+
 def test_record_that_cannot_be_taken_or_written_costs_itself(tmp_path: Path) -> None:
     def times() -> Iterator[float]:
         yield math.nan
         yield 2.0
-        raise OSError("no clock")
+        raise Odd
 
-    no_mapping: Any = 5
+    odd: list[Any] = [5, "soon"]
     with RecordWriter(tmp_path / "a.jsonl", "k", clock=times().__next__) as writer:
         assert [writer.write("stats", {}) for _ in range(3)] == [True, True, False]
-        assert writer.write("stats", no_mapping, 3.0) is False
-    assert ([one["timestamp"] for one in read(tmp_path / "a.jsonl")], writer.dropped) == ([2.0], 3)
+        assert [writer.write("stats", odd[0], 3.0), writer.write("stats", {}, odd[1])] == [False, False]
+        assert [writer.write("stats", {"odd": Odd()}, 4.0), writer.write("stats", {}, 5.0)] == [True, True]
+    assert ([one["timestamp"] for one in read(tmp_path / "a.jsonl")], writer.dropped) == ([2.0, 5.0], 5)
 
 
 def test_many_threads_number_their_records_without_a_gap_and_count_losses(tmp_path: Path) -> None:
