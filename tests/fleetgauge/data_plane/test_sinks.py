@@ -18,7 +18,7 @@ from fleetgauge.data_plane import (
     chain,
     log_event,
 )
-from support.data_plane_fakes import Run, Store, Tensor, event, in_a_process_of_its_own
+from support.data_plane_fakes import Run, Store, Tensor, event
 from support.standins import Time
 
 
@@ -212,20 +212,3 @@ def test_log_after_a_failed_log_has_everything() -> None:
     sink(event())
     sink.close()
     assert puts(run) == [2, 2]
-
-
-def test_what_is_held_is_logged_at_exit() -> None:
-    program = """
-from fleetgauge.data_plane import MetricsDataPlaneClient, WandbEvents
-from support.data_plane_fakes import Store
-class Run:
-    def log(self, data, *, commit): print(data["data_plane/put/ops"], commit)
-def job():
-    MetricsDataPlaneClient(Store(), WandbEvents(Run())).put_samples(["a"], "p")
-job()
-closed = WandbEvents(Run())
-closed({"op": "put", "partition_id": "p", "n_keys": 0, "n_bytes": 0, "wall_ms": 1.0, "status": "ok"})
-closed.close()
-print("end")
-"""
-    assert in_a_process_of_its_own(program).splitlines() == ["1 False", "end", "1 False"]

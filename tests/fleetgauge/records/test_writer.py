@@ -20,7 +20,6 @@ from fleetgauge import records
 from fleetgauge.records import Event, RecordWriter
 from fleetgauge.records import writer as writer_module
 from fleetgauge.records.background import AppendFile, json_ready
-from support.data_plane_fakes import in_a_process_of_its_own
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -346,17 +345,3 @@ def test_many_threads_number_their_records_without_a_gap_and_count_losses(tmp_pa
         list(pool.map(lambda _: [writer.write("stats", {}) for _ in range(200)], range(8)))
     assert sorted(record["seq"] for record in read(tmp_path / "a.jsonl")) == list(range(400))
     assert writer.dropped == 1600
-
-
-def test_queued_records_are_written_at_exit_and_a_forked_child_writes_none(tmp_path: Path) -> None:
-    program = """
-import os
-from fleetgauge.records import RecordWriter
-writer = RecordWriter(sys.argv[1], "k")
-child = os.fork()
-taken = [writer.write("stats", {"child": not child}) for _ in range(100)]
-if not child: sys.exit(3 if any(taken) or writer.dropped != 100 or writer.close() else 4)
-print(all(taken), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-    assert in_a_process_of_its_own(program, str(tmp_path / "a.jsonl")) == "True 4\n"
-    assert [record["child"] for record in read(tmp_path / "a.jsonl")] == [False] * 100
