@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from fleetgauge import data_plane, xenna
+from fleetgauge import xenna
+from support.data_plane_fakes import CALLS, Store
 from support.project import ROOT
 from support.xenna_pipeline import offline, standin
 
@@ -99,46 +100,19 @@ def test_the_export_of_a_stormlog_tracker_runs(tmp_path: Path) -> None:
     assert all(row["stormlog_timeline_allocated_bytes"] > 0 for row in found)
 
 
-USED = """
-from support.data_plane_fakes import Tensor
-from nemo_rl.data_plane import DataPlaneClient, KVBatchMeta
-client.register_partition("train", ["x"], 2, ["train"])
-client.put_samples(["a", "b"], "train", fields={"x": [Tensor(4), Tensor(2, 3)]})
-meta = client.claim_meta("train", "train", ["x"], 2)
-assert isinstance(meta, KVBatchMeta) and client.get_data(meta, ["x"])["x"][1].shape == (2, 3)
-found = [isinstance(client, DataPlaneClient), client.bootstrap, len(client.rows["train"])]
-client.clear_samples(["a"], "train")
-found += [client.snapshot()["bytes_outstanding"]] if hasattr(client, "snapshot") else []
-client.close()
-sink.close()
-"""
-BUILT = """
-from fleetgauge.data_plane import JsonlEvents
-from nemo_rl.data_plane import build_data_plane_client
-sink = JsonlEvents("DIRECTORY/", rank=3)
-cfg["observability"] = {"enabled": True, "callback": sink}
-client = build_data_plane_client(cfg, bootstrap=False)
-"""
-EVERY = ["claim_meta", "clear", "close", "get_data", "put", "register"]
-
-
-@pytest.mark.parametrize("wrapper", ["as documented", "in place of NeMo-RL's", "beneath NeMo-RL's"])
-def test_wrapper_and_sink_work_in_nemo_rls_factory(
-    wrapper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_example_for_nemo_rl_records_every_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
-    program, expected, operations = BUILT, [True, False, 2, 24], EVERY
-    if wrapper == "as documented":
-        [program] = examples("In NeMo-RL", "docs/data-plane.md")
-    elif wrapper == "in place of NeMo-RL's":
-        monkeypatch.setitem(sys.modules, "nemo_rl.data_plane.observability", data_plane)
-    else:
-        expected, operations = [False, False, 2], ["put"]
-    directory = re.sub("/shared/data-plane|DIRECTORY", str(tmp_path), program)
-    given: dict[str, Any] = {"cfg": {"enabled": True, "impl": "transfer_queue"}}
-    exec(compile(directory + USED, "data-plane.md", "exec"), given)  # noqa: S102
-    assert given["found"] == expected
+    module = SimpleNamespace(build_data_plane_client=lambda cfg, bootstrap: Store())
+    monkeypatch.setitem(sys.modules, "nemo_rl.data_plane", module)
+    monkeypatch.setitem(sys.modules, "nemo_rl", SimpleNamespace(data_plane=module))
+    [example] = examples("In NeMo-RL", "docs/data-plane.md")
+    given: dict[str, Any] = {"cfg": {}}
+    program = example.replace("/shared/data-plane", str(tmp_path))
+    exec(compile(program, "data-plane.md", "exec"), given)  # noqa: S102
+    for call in CALLS.values():
+        call(given["client"])
+    given["sink"].close()
     written = [record for record in standin.read(tmp_path) if "op" in record]
-    assert sorted((record["op"], record["rank"], record["count"]) for record in written) == [
-        (op, 3, 1) for op in operations
+    assert sorted((one["op"], one["rank"], one["job"], one["count"]) for one in written) == [
+        (op, 3, "ants-7", 1) for op in sorted(CALLS)
     ]
