@@ -30,7 +30,7 @@ def instance(index: int, letter: str) -> Gpu:
 EIGHT = tuple(physical(index) for index in range(8))
 MIXED = (physical(0), physical(1), physical(2, T4), physical(3, T4))
 DIVIDED = (physical(0), instance(0, "a"), instance(0, "b"), physical(1), instance(1, "c"), physical(2))
-INVENTORIES = {"eight": EIGHT, "mixed": MIXED, "divided": DIVIDED, "empty": (), None: None}
+INVENTORIES = {"eight": EIGHT, "mixed": MIXED, "divided": DIVIDED, "one": EIGHT[:1], "empty": (), None: None}
 
 
 def on(gpus: tuple[Gpu, ...] | None) -> Host:
