@@ -10,12 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
+from support.checkout import Checkout
 from support.project import KEY
 from support.rendering import (
     CHART,
@@ -44,28 +44,17 @@ KIND_MODULES = re.findall(r"```python\n(.*?)```", KIND_PAGE, re.DOTALL)
 PARTS = ("README.md", "charts", "collectors", "common", "docs", "fleetgauge", "locks", "scripts")
 
 
-@dataclass(frozen=True)
-class Copy:
-    """A copy of the project: everything that is not a test."""
+class Copy(Checkout):
+    """Everything that is not a test."""
 
-    root: Path
-
-    @property
-    def chart(self) -> Path:
-        return self.root / CHART.relative_to(ROOT)
-
-    @classmethod
-    def make(cls, root: Path) -> Copy:
-        for part in PARTS:
-            if (ROOT / part).is_dir():
-                shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(ROOT / part, root / part)
-        return cls(root)
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, *PARTS)
+        self.chart = root / CHART.relative_to(ROOT)
 
     def files(self) -> dict[str, bytes]:
-        found = (path for path in self.root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-        return {str(path.relative_to(self.root)): path.read_bytes() for path in found}
+        found = (path for part in PARTS for path in [self.root / part, *(self.root / part).rglob("*")])
+        kept = (path for path in found if path.is_file() and "__pycache__" not in path.parts)
+        return {str(path.relative_to(self.root)): path.read_bytes() for path in kept}
 
     def add_queue(self, changed: Callable[[str], str] = str) -> None:
         """Add the folder of the page, with its texts changed."""
@@ -76,22 +65,16 @@ class Copy:
         (self.root / name).parent.mkdir(exist_ok=True)
         (self.root / name).write_text(text, encoding="utf-8")
 
-    def run(self, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, str(self.root / "scripts" / script), *arguments],
-            env={"PATH": os.environ["PATH"], **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def script(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.run(f".venv/bin/python scripts/{command}", **environment)
 
 
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     """A copy with the page's collector in it, after scripts/generate, and then its kind of record."""
-    copy = Copy.make(tmp_path_factory.mktemp("followed"))
+    copy = Copy(tmp_path_factory.mktemp("followed"))
     copy.add_queue()
-    ran = copy.run("generate.py")
+    ran = copy.script("generate.py")
     assert ran.returncode == 0, ran.stderr
     for name, text in zip(("__init__", "metrics", "collector"), KIND_MODULES, strict=True):
         copy.add(f"collectors/steps/{name}.py", text)
@@ -125,10 +108,10 @@ def test_the_collector_of_the_page_does_what_the_page_shows(followed: Copy) -> N
     with Queue() as queue:
         given = {"FLEETGAUGE_QUEUE_URL": queue.url, "QUEUE_TOKEN": "canary-token"}
         queue.faults.add(Fault(status=503, headers={"Retry-After": "0"}))
-        ran = followed.run("run_collector.py", "queue", **given)
-        checked = followed.run("run_collector.py", "queue", "--check", **given)
-        refused = followed.run("run_collector.py", "queue", **{**given, "QUEUE_TOKEN": "other-token"})
-    gone = followed.run("run_collector.py", "queue", "--timeout", "1s", **given)
+        ran = followed.script("run_collector.py queue", **given)
+        checked = followed.script("run_collector.py queue --check", **given)
+        refused = followed.script("run_collector.py queue", **{**given, "QUEUE_TOKEN": "other-token"})
+    gone = followed.script("run_collector.py queue --timeout 1s", **given)
     printed = re.sub(r"\d\.\d s", "0.0 s", ran.stdout)
     assert (re.sub(r"as of \S+", "as of 2026-11-16T21:00:00Z", printed), ran.returncode) == (shown, 0)
     assert "  collected 2 points of 1 metrics, and sent nothing\n" in checked.stdout
@@ -138,21 +121,21 @@ def test_the_collector_of_the_page_does_what_the_page_shows(followed: Copy) -> N
 
 
 def test_removing_the_folder_of_a_collector_leaves_no_trace(tmp_path: Path) -> None:
-    copy = Copy.make(tmp_path)
+    copy = Copy(tmp_path)
     before = copy.files()
     copy.add_queue()
     by_hand = copy.files()
     added = {name.rpartition("/")[2] for name in by_hand.keys() - before.keys()}
     assert added == {"__init__.py", "metrics.py", "collector.py", "README.md"}
-    said = copy.run("generate.py").stderr
+    said = copy.script("generate.py").stderr
     [shown] = re.findall(r"```console\n\$ scripts/generate\n(.*?)```", PAGE, re.DOTALL)
     assert said == shown
     after = copy.files()
     assert {f"wrote: {name}" for name in after if after[name] != by_hand.get(name)} == set(said.splitlines())
-    checked = copy.run("generate.py", "--check")
+    checked = copy.script("generate.py --check")
     assert (checked.stderr, checked.returncode) == ("", 0)
     shutil.rmtree(tmp_path / "collectors" / "queue")
-    assert copy.run("generate.py").returncode == 0
+    assert copy.script("generate.py").returncode == 0
     assert copy.files() == before
 
 
@@ -180,10 +163,10 @@ def declaring(tmp_path_factory: pytest.TempPathFactory) -> Copy:
         text = text.replace("collect=collect)", "collect=collect, has_history=True)")
         return text.replace("QUEUE_TOKEN", "GITHUB_TOKEN")
 
-    copy = Copy.make(tmp_path_factory.mktemp("declaring"))
+    copy = Copy(tmp_path_factory.mktemp("declaring"))
     copy.add_queue(changed)
     copy.add(FOLDER[0][0], f"{FOLDER[0][1]}\nPER_NODE = True\n")
-    assert copy.run("generate.py").returncode == 0
+    assert copy.script("generate.py").returncode == 0
     return copy
 
 
@@ -227,11 +210,11 @@ def test_optional_secret_comes_from_the_existing_secret_only(declaring: Copy) ->
 
 
 def test_a_folder_that_is_incomplete_is_named_and_nothing_is_written(tmp_path: Path) -> None:
-    copy = Copy.make(tmp_path)
+    copy = Copy(tmp_path)
     copy.add_queue()
     (tmp_path / "collectors" / "queue" / "README.md").unlink()
     before = copy.files()
-    ran = copy.run("generate.py")
+    ran = copy.script("generate.py")
     assert "collectors/queue/README.md: write it" in ran.stderr
     assert ran.returncode == 1
     assert copy.files() == before
@@ -264,13 +247,13 @@ def test_two_pushes_of_a_kind_send_gauges_and_sums_once(followed: Copy, tmp_path
             "FLEETGAUGE_STEPS_PATHS": str(records),
             "FLEETGAUGE_STATE": str(state),
         }
-        followed.run("run_collector.py", "steps", "--push", **environment)
+        followed.script("run_collector.py steps --push", **environment)
         [path] = state.glob("*.json")  # the next run begins at that time, whenever the tick is
         path.write_text(json.dumps(json.loads(path.read_text()) | {"sent_until": at}))
         write_steps(records, "a", at, (9.5, 100), (8.5, 100), (7.5, "many"))
         write_steps(records, "b", at + 1, (5.5, 30), (4.5, 30))
         for dropped in ({"bad_body": 1}, {}):
-            ran = followed.run("run_collector.py", "steps", "--push", "--json", **environment)
+            ran = followed.script("run_collector.py steps --push --json", **environment)
             [outcome] = json.loads(ran.stdout)["collectors"]
             assert (outcome["status"], outcome["dropped"]) == ("ok", dropped), ran.stderr
         [tokens] = intake.series("steps.tokens").values()
@@ -286,9 +269,7 @@ def test_check_of_a_kind_prints_what_the_page_shows(followed: Copy, tmp_path: Pa
     with Intake(key=KEY) as intake:
         environment = {"DD_ENV": "test", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": intake.url}
         ran, bad = (
-            followed.run(
-                *("run_collector.py", "steps", "--check"), **environment, FLEETGAUGE_STEPS_PATHS=str(path)
-            )
+            followed.script("run_collector.py steps --check", **environment, FLEETGAUGE_STEPS_PATHS=str(path))
             for path in (tmp_path / "records", tmp_path / "record")
         )
     [shown] = re.findall(r"```console\n\$ .*? --check\n(.*?)```", KIND_PAGE, re.DOTALL)

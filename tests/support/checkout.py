@@ -38,15 +38,15 @@ class Checkout:
         if (self.root / "locks" / "dev.txt").exists():
             self.run("cksum <locks/dev.txt >.venv/locked-dev")
 
-    def run(self, command: str, *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command line as a person would type it."""
         return subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],  # noqa: S607
             cwd=self.root,
-            env={"PATH": os.environ["PATH"], "HOME": str(self.root)},
+            env={"PATH": os.environ["PATH"], "HOME": str(self.root), **environment},
             capture_output=True,
             text=True,
-            timeout=timeout,
+            timeout=120,
             check=False,
         )
 
