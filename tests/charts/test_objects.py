@@ -8,11 +8,13 @@ import pytest
 
 from fleetgauge import __version__
 from support.rendering import (
+    ROOT,
     Document,
     container,
     example,
     needs_helm,
     of_kind,
+    parsed,
     pod_templates,
     render,
     scenario,
@@ -21,8 +23,11 @@ from support.rendering import (
 
 pytestmark = needs_helm
 DIGEST = "sha256:" + "0f" * 32
-AGENT = ["169.254.170.23/32", "fd00:ec2::23/128"]
-METADATA = ["169.254.169.254/32", "fd00:ec2::254/128"]
+SOURCES = {
+    "agent": ["169.254.170.23/32", "fd00:ec2::23/128"],
+    "metadata": ["169.254.169.254/32", "fd00:ec2::254/128"],
+}
+POLICIES = ROOT / "tests" / "data" / "chart-network-policies.yaml"
 LOCAL = {"volume": {"hostPath": {"path": "/var/lib/records"}}}
 PAST = {"backfill": {"enabled": True, "since": "7d"}}
 IMAGE = "registry.example.com/fleetgauge"
@@ -151,54 +156,15 @@ def test_a_claim_of_state_is_not_for_nodes() -> None:
     assert "FLEETGAUGE_STATE" not in variables(nodes), "a claim may be for one node at a time"
 
 
-ROLE = {"serviceAccount": {"roleArn": "arn:aws:iam::123456789012:role/fleetgauge"}}
-SECRET = {"existingSecret": "keys", "aws": {"secretPrefix": "", "region": "us-east-1"}}
-IN_S3 = {"collectors": {"xenna": {"enabled": True, "settings": {"paths": ["s3://bucket/records"]}}}}
-
-
-@pytest.mark.parametrize(
-    ("changes", "ports", "allowed"),
-    [
-        ({}, [], AGENT + METADATA),
-        ({"datadog": {"url": "https://intake.example.com:8443/api"}, **ROLE}, [8443], []),
-        ({"datadog": {"url": "http://intake", "allowPlainHttp": "intake"}, **SECRET}, [80], []),
-        ({"datadog": {"url": "http://intake/api", "allowPlainHttp": "intake:80"}}, [80], AGENT + METADATA),
-        ({**SECRET, "state": {"s3": "s3://bucket"}}, [], AGENT + METADATA),
-        ({"collectors": {"wandb": {"settings": {"base_url": "https://w:8444"}}}, **ROLE}, [8444], []),
-        ({"aws": {"endpointUrl": "https://[fd00::1]:8445", "podIdentity": True}}, [8445], AGENT),
-        ({"proxy": {"url": "http://proxy:3128/"}, **SECRET, **IN_S3}, [3128], AGENT + METADATA),
-        ({"proxy": {"url": "http://proxy"}, **SECRET, **IN_S3, **ROLE}, [80], []),
-        (
-            {
-                "extraEnv": [
-                    {"name": "AWS_ENDPOINT_URL_S3", "value": "https://minio:9000"},
-                    {"name": "AWS_ACCESS_KEY_ID", "value": "AKIA"},
-                ]
-            },
-            [9000],
-            [],
-        ),
-        (
-            {
-                "proxy": {"existingSecret": "proxy"},
-                "networkPolicy": {"extraPorts": [3128, 443]},
-                "existingSecret": "keys",
-                "aws": {"secretPrefix": "", "podIdentity": True},
-            },
-            [3128],
-            AGENT,
-        ),
-    ],
-)
-def test_network_policy_opens_ports_of_urls_and_the_source_of_a_role(
-    changes: dict[str, Any], ports: list[int], allowed: list[str]
-) -> None:
-    policy = only("NetworkPolicy", "default", {"networkPolicy": {"enabled": True}}, changes)["spec"]
+@pytest.mark.parametrize("case", parsed(POLICIES.read_text(encoding="utf-8")), ids=lambda case: case["case"])
+def test_network_policy_opens_ports_of_urls_and_the_source_of_a_role(case: Document) -> None:
+    policy = only("NetworkPolicy", "default", {"networkPolicy": {"enabled": True}}, case["values"])["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert "ingress" not in policy
     first, *others = policy["egress"]
     found = [(port["protocol"], port["port"]) for port in first["ports"]]
-    assert found == [("UDP", 53), ("TCP", 53), ("TCP", 443), *[("TCP", port) for port in ports]]
+    assert found == [("UDP", 53), ("TCP", 53), ("TCP", 443), *[("TCP", port) for port in case["ports"]]]
+    allowed = [cidr for source in case["sources"] for cidr in SOURCES[source]]
     assert [block["ipBlock"]["cidr"] for rule in others for block in rule["to"]] == allowed
     assert all(rule["ports"] == [{"protocol": "TCP", "port": 80}] for rule in others)
 
