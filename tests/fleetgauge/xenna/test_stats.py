@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from support.xenna_pipeline.standin import dumps, metrics, one, read, stats
 
 SAMPLES = ("batch-0.5.12", "failing-0.3.0", "streaming-0.3.0", "streaming-0.5.12")
 STAGES = ("download_stage", "http_tokenize_stage", "write_stage")
+CASES = yaml.safe_load((standin.DATA / "stages.yaml").read_text())
 
 
 def flat(*given: Any) -> list[dict[str, float]]:
@@ -108,36 +110,13 @@ def test_throughput_is_the_change_of_completed_tasks_over_time() -> None:
     assert of(flat(first, idle)[1], "throughput_tasks_per_s") == [0.0] * 3
 
 
-@pytest.mark.parametrize(
-    ("changes", "bottlenecks"),
-    [
-        ({}, [0, 1, 0]),
-        ({(1, "slot_stats", "num_used"): 7, (1, "slot_stats", "num_empty"): 1}, [0, 1, 0]),
-        ({(1, "slot_stats", "num_used"): 1, (1, "slot_stats", "num_empty"): 7}, [0, 0, 0]),
-        ({(1, "slot_stats", "num_used"): 1, (1, "slot_stats", "num_empty"): 6}, [0, 1, 0]),
-        ({(1, "actor_stats", "idle"): 1}, [1, 1, 0]),
-        ({(2, "actor_stats", "idle"): 0, (2, "actor_stats", "running"): 1}, [0, 0, 0]),
-        ({(2, "slot_stats", "num_used"): 8, (2, "slot_stats", "num_empty"): 0}, [0, 1, 1]),
-        ({(1, "slot_stats", "num_used"): 0, (1, "slot_stats", "num_empty"): 0}, [0, 0, 0]),
-        ({(1, "slot_stats", "num_used"): 0, (1, "slot_stats", "num_empty"): 1}, [0, 1, 0]),
-        ({(1, "slot_stats", "num_used"): None}, [0, None, 0]),
-        ({(2, "actor_stats", "idle"): None}, [0, None, 0]),
-        (
-            {
-                (0, "task_stats", "output_queue_size"): None,
-                (1, "slot_stats", "num_used"): 7,
-                (1, "slot_stats", "num_empty"): 1,
-                (1, "task_stats", "input_queue_size"): 0,
-            },
-            [None, 0, 0],
-        ),
-    ],
-)
-def test_what_makes_a_bottleneck(changes: dict[Any, Any], bottlenecks: list[int | None]) -> None:
-    given = one(line=8)  # 10 inputs and 6 outputs of the first wait; the second is full, the third idle
-    for (pool, part, name), value in changes.items():
-        setattr(getattr(given.actor_pools[pool], part), name, value)
-    assert of(flat(given)[0], "bottleneck") == bottlenecks
+@pytest.mark.parametrize("case", CASES["bottlenecks"], ids=str)
+def test_what_makes_a_bottleneck(case: dict[str, Any]) -> None:
+    given = one(line=8)
+    for path, value in case["changes"].items():
+        pool, part, name = path.split(".")
+        setattr(getattr(given.actor_pools[int(pool)], part), name, value)
+    assert of(flat(given)[0], "bottleneck") == case["expected"]
 
 
 def test_totals_are_of_all_that_was_done_and_of_what_was_expected_before() -> None:
@@ -165,29 +144,14 @@ def test_totals_are_of_all_that_was_done_and_of_what_was_expected_before() -> No
     }
 
 
-@pytest.mark.parametrize(
-    ("inputs", "pools", "shares"),
-    [
-        # Each pool: completed, waiting before it, in its slots, waiting behind it.
-        ((1, 0), [(1, 0, 0, 0), (1, 0, 0, 0), (1, 0, 0, 0)], [1, 1, 1]),
-        ((10, 5), [(0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0)], [0, 0, 0]),
-        ((10, 10), [(2, 1, 1, 1), (0, 0, 1, 0), (0, 0, 0, 0)], [1 / 2, 0, 0]),
-        ((10, 5), [(4, 0, 1, 1), (2, 0, 1, 0), (1, 0, 0, 0)], [4 / 10, 2 / 10, 1 / 5]),
-        # Behind one that has completed nothing, as many are expected as of it, and never more than all.
-        ((10, 9), [(0, 0, 1, 0), (20, 0, 0, 0), (0, 0, 0, 0)], [0, 1, 0]),
-        # What is not known to wait does not.
-        ((10, 0), [(4, 0, 0, None), (2, 0, 0, 0), (2, 0, 0, 0)], [1, 1, 1]),
-    ],
-)
-def test_progress_over_all_stages_is_the_mean_of_their_shares(
-    inputs: tuple[int, int], pools: list[tuple[int | None, ...]], shares: list[float]
-) -> None:
+@pytest.mark.parametrize("case", CASES["progress"], ids=str)
+def test_progress_over_all_stages_is_the_mean_of_their_shares(case: dict[str, Any]) -> None:
     given = one()
-    given.num_initial_input_tasks, given.num_input_tasks_remaining = inputs
-    for pool, (completed, queue_in, used, queue_out) in zip(given.actor_pools, pools, strict=True):
+    given.num_initial_input_tasks, given.num_input_tasks_remaining = case["inputs"]
+    for pool, (completed, queue_in, used, queue_out) in zip(given.actor_pools, case["pools"], strict=True):
         pool.task_stats.total_completed, pool.slot_stats.num_used = completed, used
         pool.task_stats.input_queue_size, pool.task_stats.output_queue_size = queue_in, queue_out
-    assert flat(given)[0]["progress_stages"] == pytest.approx(100 * sum(shares) / 3)
+    assert flat(given)[0]["progress_stages"] == pytest.approx(100 * sum(case["shares"]) / 3)
 
 
 def test_progress_is_left_out_where_there_is_nothing_to_measure_it_by() -> None:
@@ -233,23 +197,9 @@ def test_whatever_is_missing_or_odd_costs_only_itself(path: tuple[object, ...], 
     assert all(math.isfinite(value) for value in values.values())
 
 
-@pytest.mark.parametrize(
-    ("names", "keys"),
-    [
-        (["Stage 01 - HTTPTokenizeStage"], ["http_tokenize_stage"]),
-        (["Stage 00 - S3DownloadStage", "Stage 01 - Write"], ["s3_download_stage", "write"]),
-        (["Stage 00 - Write", "Stage 01 - Read", "Stage 02 - Write"], ["write_0", "read", "write_2"]),
-        (["A", "A", "A_1"], ["a_0", "a_1_1", "a_1"]),
-        (["Stage 00 - HTTPStage", "Stage 01 - HttpStage"], ["http_stage_0", "http_stage_1"]),
-        (["Stage 10 - BinIdxTokenizationStage"], ["bin_idx_tokenization_stage"]),
-        (["Stage 00 - URLsToGPUs", "Stage 01 - HTTPAsk"], ["urls_to_gpus", "http_ask"]),
-        (["Stage 00 - VLLM", "Stage 01 - _Hidden__Stage"], ["vllm", "hidden__stage"]),
-        (["", "Stage 01 - ", "a/b c", "Étape"], [None, "stage", "a_b_c", "étape"]),
-        (["", "", None], [None, None, None]),
-        ([7, "X" * 300], ["7", "x" * 100]),
-    ],
-)
-def test_stage_keys_are_snake_case_with_an_index_on_collision(
-    names: list[object], keys: list[str | None]
-) -> None:
-    assert stage_keys(names) == keys
+LONG = {"names": [7, "X" * 300], "expected": ["7", "x" * 100]}
+
+
+@pytest.mark.parametrize("case", [*CASES["keys"], LONG], ids=str)
+def test_stage_keys_are_snake_case_with_an_index_on_collision(case: dict[str, Any]) -> None:
+    assert stage_keys(case["names"]) == case["expected"]
