@@ -17,11 +17,14 @@ from typing import Any
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
 import wandb
+import yaml
 from omegaconf import OmegaConf
 
 from fleetgauge.wandb_logger import WandbLogger, merge
+from support.project import ROOT
 from support.xenna_pipeline import offline
 
+CASES = yaml.safe_load((ROOT / "tests" / "data" / "wandb-logger.yaml").read_text())
 NOON = datetime(2026, 11, 16, 12, 30, 5, tzinfo=UTC)
 JOB = {"SLURM_JOB_ID": "4711", "SLURM_CPUS_PER_TASK": "1", "CUDA_VISIBLE_DEVICES": "0,1,2,3", "USER": "ada"}
 
@@ -326,54 +329,18 @@ def asked(
         return recorder.asked
 
 
-@pytest.mark.parametrize(
-    ("section", "env", "expected"),
-    [
-        ({"project": "a", "group": "g"}, {"WANDB_PROJECT": "z"}, {"project": "a", "group": "g"}),
-        ({}, {"WANDB_GROUP": "slurm-7"}, {"group": "slurm-7"}),
-        (
-            {"project": None, "entity": ""},
-            {"WANDB_PROJECT": "a", "WANDB_ENTITY": "b"},
-            {"project": "a", "entity": "b"},
-        ),
-        ({}, {}, {"project": "uncategorized", "mode": "online"}),
-        ({"project": 7}, {}, {"project": "7"}),
-        ({}, {"WANDB_MODE": "offline"}, {"mode": "offline"}),
-        ({"mode": " Offline "}, {}, {"mode": "offline"}),
-        ({"enabled": True}, {}, {"mode": "online"}),
-        ({"enabled": None}, {"WANDB_DISABLED": "false"}, {"mode": "online"}),
-        ({"tags": "one"}, {}, {"tags": ["one"]}),
-        ({"name": "mine"}, {}, {"name": "mine"}),
-        ({"project": "a"}, {}, {"name": "a-classify-20261116-123005", "job_type": "classify"}),
-    ],
-)
+@pytest.mark.parametrize("case", CASES["settings"], ids=str)
 @pytest.mark.parametrize("made_of", [lambda cfg: cfg, OmegaConf.create], ids=["dict", "omegaconf"])
 def test_settings_come_from_the_configuration_or_the_environment(
-    monkeypatch: pytest.MonkeyPatch,
-    made_of: Any,
-    section: dict[str, Any],
-    env: dict[str, str],
-    expected: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch, made_of: Any, case: dict[str, Any]
 ) -> None:
-    options = asked(monkeypatch, made_of({"wandb": section}), env)
-    assert {key: options[key] for key in expected} == expected
+    options = asked(monkeypatch, made_of({"wandb": case.get("section", {})}), case.get("env", {}))
+    assert {key: options[key] for key in case["expected"]} == case["expected"]
 
 
-@pytest.mark.parametrize(
-    ("env", "arguments", "expected"),
-    [
-        ({}, {}, {}),
-        ({}, {"id": "abc"}, {"id": "abc", "resume": "allow"}),
-        ({"WANDB_MODE": "offline"}, {"id": "abc"}, {"id": "abc"}),
-        ({}, {"id": "abc", "resume": "must"}, {"id": "abc", "resume": "must"}),
-        ({}, {"resume": "auto"}, {"resume": "auto"}),
-        ({}, {"run_id": "001", "name": "mine"}, {"name": "mine-001"}),
-    ],
-)
-def test_what_is_not_set_is_left_to_w_and_b(
-    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], arguments: dict[str, Any], expected: dict[str, Any]
-) -> None:
-    options = asked(monkeypatch, None, env, **arguments)
+@pytest.mark.parametrize("case", CASES["arguments"], ids=str)
+def test_what_is_not_set_is_left_to_w_and_b(monkeypatch: pytest.MonkeyPatch, case: dict[str, Any]) -> None:
+    options, expected = asked(monkeypatch, None, case.get("env", {}), **case["given"]), case["expected"]
     assert options.keys() - expected.keys() == {
         *("mode", "job_type", "config", "settings", "project"),
         *({"name"} - expected.keys()),

@@ -3,44 +3,19 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetgauge.gpu_memory import BadEvent, parse_event
 from fleetgauge.gpu_memory.events import read_event
 
-SAME = {
-    "session_id": "s",
-    "event_type": "warning",
-    "context": "large",
-    "job_id": "j",
-    "rank": 3,
-    "local_rank": 1,
-    "world_size": 8,
-    "host": "n1",
-    "pid": 7,
-    "metadata": {"backend": "cuda"},
-}
-SINK = SAME | {
-    "schema_version": 4,
-    "timestamp_ns": 1_500_000_000,
-    "allocator_allocated_bytes": 60,
-    "allocator_reserved_bytes": 80,
-    "allocator_change_bytes": -5,
-    "device_used_bytes": 90,
-    "device_total_bytes": 100,
-}
-IN_MEMORY = SAME | {
-    "timestamp": 1.5,
-    "memory_allocated": 60,
-    "memory_reserved": 80,
-    "memory_change": -5,
-    "device_used": 90,
-    "device_total": 100,
-}
+CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "stormlog" / "events.yaml").read_text())
+SINK, IN_MEMORY = CASES["same"] | CASES["sink"], CASES["same"] | CASES["in_memory"]
 
 
 def test_both_shapes_as_mappings_and_objects_are_one_event() -> None:
@@ -69,39 +44,10 @@ def test_every_version_is_read_and_v2_belongs_to_the_session_of_its_file(version
     assert parse_event(SINK | {"schema_version": version}, "of the file").session_id == "s"
 
 
-@pytest.mark.parametrize(
-    ("record", "expected"),
-    [
-        (
-            {"type": "peak", "memory_mb": 1.5, "message": "old", "total_memory": 4 * 2**20},
-            {"event_type": "peak", "memory_allocated": 1572864, "context": "old", "device_total": 4194304},
-        ),
-        (
-            {"metadata_rank": 2, "metadata": {"session_id": "m", "host": "h", "job_id": 12}},
-            {"rank": 2, "session_id": "m", "host": "h", "job_id": "12"},
-        ),
-        ({"metadata": {"total_memory": 7}}, {"device_total": 7}),
-        ({"metadata": {"total_bytes": 7}}, {"device_total": 7}),
-        ({"metadata": {"total_memory": 7}, "total_memory": 8}, {"device_total": 8}),
-        ({"metadata": {"total_bytes": 7}, "total_bytes": 8}, {"device_total": 8}),
-        ({"device_total": 30, "total_memory": 80, "total_bytes": 90}, {"device_total": 30}),
-        ({"device_total_bytes": 40, "total_memory": 80}, {"device_total": 40}),
-        ({"metadata": 7}, {"metadata": {}}),
-        ({"metadata": {"a": 1}, "metadata_b": 2}, {"metadata": {"a": 1, "b": 2}}),
-        ({"memory_allocated": 10, "memory_mb": 5}, {"memory_allocated": 10, "event_type": "sample"}),
-        ({"memory_mb": math.nan}, {"memory_allocated": None}),
-        ({"memory_mb": 2.0**63}, {"memory_allocated": None}),
-        ({"context": "new", "message": "old"}, {"context": "new"}),
-        ({"rank": 1, "metadata": {"rank": 2}}, {"rank": 1}),
-        ({"timestamp": None, "event_type": "stop"}, {"event_type": "stop"}),
-        ({"timestamp": None, "schema_version": 4, "type": "stop"}, {"event_type": "stop"}),
-    ],
-)
-def test_legacy_names_are_read_where_today_s_are_absent(
-    record: dict[str, object], expected: dict[str, object]
-) -> None:
-    event = parse_event({"timestamp": 1.0} | record)._asdict()
-    assert {name: event[name] for name in expected} == expected
+@pytest.mark.parametrize("case", CASES["legacy"], ids=str)
+def test_legacy_names_are_read_where_today_s_are_absent(case: dict[str, dict[str, object]]) -> None:
+    event = parse_event({"timestamp": 1.0} | case["record"])._asdict()
+    assert {name: event[name] for name in case["expected"]} == case["expected"]
 
 
 def test_what_is_no_event_says_why() -> None:
@@ -150,25 +96,7 @@ def test_what_the_device_uses_is_at_least_what_its_allocator_holds() -> None:
     assert read_event({"device_used": 1, "device_total": 1}).utilization_percent == 100.0
 
 
-values = st.sampled_from(
-    [
-        None,
-        True,
-        0,
-        -1,
-        2**63,
-        10**400,
-        1.5,
-        math.nan,
-        -math.inf,
-        "",
-        "7",
-        [],
-        [1],
-        {},
-        {"rank": [2], "pid": 1.0},
-    ]
-)
+values = st.sampled_from([*CASES["odd"], 10**400])
 names = st.sampled_from([*SINK, *IN_MEMORY, "type", "memory_mb", "total_memory", "metadata_rank", "message"])
 
 
