@@ -106,11 +106,6 @@ def unregister(recording: PipelineRecording) -> bool:
     return known
 
 
-def registered() -> tuple[PipelineRecording, ...]:
-    """Return the recordings of the open hooks."""
-    return _recordings
-
-
 def log_safely(level: int, text: str, *arguments: object) -> None:
     """Log; a handler that fails must not fail the host."""
     with suppress(Exception):

@@ -290,7 +290,7 @@ def test_a_torn_line_found_or_left_is_ended_before_the_next_record(
     assert path.read_bytes() == b'{"torn by another": \n{"n":1}\n{"n"\n{"n":3}\n{"n":4}\n'
 
 
-def test_disk_that_hangs_drops_what_finds_no_room_and_is_given_up_on_closing(
+def test_disk_that_hangs_drops_what_finds_no_room_and_is_given_up(
     tmp_path: Path, gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     with RecordWriter(tmp_path / "a.jsonl", "k", queue_size=3) as writer:
