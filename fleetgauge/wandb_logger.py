@@ -121,7 +121,7 @@ class WandbLogger:
             if "dir" in self._settings:
                 Path(self._settings["dir"]).mkdir(parents=True, exist_ok=True)
             self._wandb = wandb_package.load()
-            self.run = self._init(name, mode)
+            self.run, self._pid = self._init(name, mode), os.getpid()
         except Exception as error:
             self._warn_lost("the W&B run could not be started, and the job goes on without it", error)
             return
@@ -132,7 +132,8 @@ class WandbLogger:
         """Finish the run; W&B marks it as failed where the exit code is not 0."""
         # Forgotten first: a second call, or one after a failure, does nothing.
         run, self.run = self.run, None
-        if run is None:
+        # In a forked child that leaves the stage, too, it is the parent's run, and W&B would hang.
+        if run is None or self._pid != os.getpid():
             return
         try:
             run.finish(exit_code=exit_code)
