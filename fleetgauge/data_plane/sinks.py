@@ -416,11 +416,12 @@ class _Recorder:
         """
         body: Json = {"interval_s": self._interval_s}
         by_partition = dict.fromkeys(partitions - {"", OTHER_PARTITIONS}, 0)
-        clients = list(self._clients)
+        clients: list[HasSnapshot] = []
         sums = dict.fromkeys((*_GAUGES, *_COUNTERS), 0)
-        # A client may be any object with a `snapshot`. One that fails costs this record; the operations are
-        # written.
+        # A client may be any object with a `snapshot`, and another may be attached at this moment. What fails
+        # costs this record; the operations are written.
         try:
+            clients += self._clients
             for client in clients:
                 snapshot, counted = client.snapshot(), self._counted.setdefault(client, {})
                 for name, n_bytes in getattr(client, "bytes_outstanding_by_partition", dict)().items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,19 @@ def test_client_that_is_gone_or_fails_costs_no_operation(sinks: Sinks) -> None:
     sink.attach(failing)
     assert [one["count"] for one in sinks.operations()] == [1]
     assert sink.dropped == 1
+
+
+def test_client_that_is_attached_at_the_wrong_moment_costs_no_operation(
+    sinks: Sinks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Changing(weakref.WeakSet[object]):
+        def __iter__(self) -> Iterator[object]:
+            raise RuntimeError("Set changed size during iteration")
+
+    monkeypatch.setattr(weakref, "WeakSet", Changing)
+    sinks.new()
+    sinks.emit(0)
+    assert [one["event"] for one in sinks.written()] == ["start", "stats", "end"]
 
 
 # Bounds and losses
