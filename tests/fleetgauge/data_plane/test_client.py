@@ -31,6 +31,21 @@ from support.data_plane_fakes import (
 N_KEYS = {"register": 4, "get_data": 2, "put": 2, "get": 3, "clear": 1}
 
 
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def events() -> list[DataPlaneEvent]:
+    return []
+
+
+@pytest.fixture
+def client(store: Store, events: list[DataPlaneEvent]) -> MetricsDataPlaneClient:
+    return MetricsDataPlaneClient(store, on_event=events.append)
+
+
 # What is passed on
 
 

@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetgauge.pages.axes import Axis, byte_axis, clock_axis, number_axis, time_axis
+
+CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "axes.yaml").read_text())
 
 
 def seconds(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
 
 
-@pytest.mark.parametrize(
-    ("axis", "labels"),
-    [
-        (number_axis(0, 0), ["0", "0.5", "1"]),
-        (number_axis(0, 1 / 1e300), ["0", "5e-301", "1e-300"]),
-        (number_axis(3, 17), ["0", "5", "10", "15"]),
-        (number_axis(0, 0.0007), ["0", "0.0002", "0.0004", "0.0006"]),
-        (number_axis(-45_000, 5), ["-40 k", "-30 k", "-20 k", "-10 k", "0"]),
-        (number_axis(0, 1.5e6), ["0", "0.5 M", "1 M", "1.5 M"]),
-        (number_axis(-3, 5), ["-2", "0", "2", "4"]),
-        (number_axis(0, 1e20), ["0", "50 E", "100 E"]),
-        (byte_axis(0), ["0 B", "0.5 B", "1 B"]),
-        (byte_axis(16 * 2**30), ["0 GiB", "5 GiB", "10 GiB", "15 GiB"]),
-        (byte_axis(2**20), ["0 MiB", "0.5 MiB", "1 MiB"]),
-        (byte_axis(2**70), ["0 EiB", "500 EiB", "1000 EiB"]),
-        (time_axis(0), ["0 ms", "200 ms", "400 ms", "600 ms", "800 ms", "1000 ms"]),
-        (time_axis(9), [f"{second} s" for second in range(10)]),
-        (time_axis(119), ["0 s", "20 s", "40 s", "60 s", "80 s", "100 s"]),
-        (time_axis(120), ["0 min", "0.5 min", "1 min", "1.5 min", "2 min"]),
-        (time_axis(1e-9), ["0 ms", "2e-07 ms", "4e-07 ms", "6e-07 ms", "8e-07 ms", "1e-06 ms"]),
-    ],
-)
-def test_axes_have_round_labels_in_one_unit(axis: Axis, labels: list[str]) -> None:
-    assert [label for _, label in axis.labels] == labels
+@pytest.mark.parametrize("case", CASES["units"], ids=str)
+def test_axes_have_round_labels_in_one_unit(case: dict[str, Any]) -> None:
+    axes: dict[str, Callable[..., Axis]] = {"number": number_axis, "byte": byte_axis, "time": time_axis}
+    assert [label for _, label in axes[case["axis"]](*case["of"]).labels] == case["labels"]
 
 
 @given(st.floats(1e-6, 1e18))
@@ -70,25 +56,10 @@ def test_any_numbers_lie_within_their_axis_and_zero_with_them(one: float, other:
     assert axis.share(low) <= axis.share(high)
 
 
-@pytest.mark.parametrize(
-    ("since", "until", "labels"),
-    [
-        ("2026-11-14T10:00", "2026-11-14T10:00:03", ["10:00:00", "10:00:01", "10:00:02", "10:00:03"]),
-        ("2026-11-14T10:02", "2026-11-14T10:05:40", ["10:02", "10:03", "10:04", "10:05"]),
-        (
-            "2026-11-14T22:00",
-            "2026-11-15T02:00",
-            ["22:00", "22:30", "23:00", "23:30", "15 Nov", "00:30", "01:00", "01:30", "02:00"],
-        ),
-        ("2026-11-01", "2026-11-30", ["2 Nov", "9 Nov", "16 Nov", "23 Nov", "30 Nov"]),  # Mondays
-        ("2026-11-14", "2027-02-14", ["23 Nov", "7 Dec", "21 Dec", "4 Jan", "18 Jan", "1 Feb"]),
-        ("2025-11-14", "2026-11-14", ["2026", "Apr", "Jul", "Oct"]),
-        ("2016-02-01", "2026-11-14", ["2018", "2020", "2022", "2024", "2026"]),
-    ],
-)
-def test_times_have_labels_at_round_moments_of_utc(since: str, until: str, labels: list[str]) -> None:
-    axis = clock_axis(seconds(since), seconds(until))
-    assert [label for _, label in axis.labels] == labels
+@pytest.mark.parametrize("case", CASES["clock"], ids=str)
+def test_times_have_labels_at_round_moments_of_utc(case: dict[str, Any]) -> None:
+    axis = clock_axis(*map(seconds, case["between"]))
+    assert [label for _, label in axis.labels] == case["labels"]
 
 
 @given(st.integers(0, 2**32), st.integers(0, 10**9))
