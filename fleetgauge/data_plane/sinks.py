@@ -186,9 +186,10 @@ class _WandbLogger:
         """Add an event; log if the interval is over, or the client was closed."""
         # Stored only after `add`: an event that raises leaves no entry without operations, whose mean would
         # fail.
-        totals = self._totals.get((event["op"], event["status"]), OperationTotals())
+        group = str(event["op"]), event["status"]
+        totals = self._totals.get(group, OperationTotals())
         totals.add(event["n_keys"], event["n_bytes"], event["wall_ms"])
-        self._totals[event["op"], event["status"]] = totals
+        self._totals[group] = totals
         if event["op"] == "close" or at >= self._due:
             self._due = at + self._interval_s
             self._log()

@@ -243,7 +243,7 @@ class Run:
         raise TypeError("a run cannot be pickled")
 
 
-def event(op: str = "put", partition_id: str = "p", **other: Any) -> DataPlaneEvent:
+def event(op: Any = "put", partition_id: str = "p", **other: Any) -> DataPlaneEvent:
     told: Any = {"op": op, "partition_id": partition_id, "n_keys": 2, "n_bytes": 8, "wall_ms": 1.0}
     told |= {"status": "ok"} | other
     return told  # type: ignore[no-any-return]  # what is put in may be wrong on purpose
