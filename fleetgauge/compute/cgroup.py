@@ -14,7 +14,6 @@ from typing import NamedTuple
 # v1 writes "no limit" as the largest multiple of the page size below 2**63: 9223372036854771712 with pages of
 # 4 KiB, 9223372036854710272 with pages of 64 KiB.
 _UNLIMITED = 2**63 - 2**16
-_MAX_FILE_BYTES = 2**20
 _NUMBER = re.compile("[0-9]{1,19}")
 
 
@@ -143,9 +142,8 @@ def _unescape(path: str) -> str:
 
 
 def _read(path: Path) -> str:
-    """Return the start of a file, empty where it cannot be read: most cgroups lack most files."""
+    """Return a file of the kernel, empty where it cannot be read: most cgroups lack most files."""
     try:
-        with path.open("rb") as file:
-            return file.read(_MAX_FILE_BYTES).decode("utf-8", "surrogateescape")
+        return path.read_bytes().decode("utf-8", "surrogateescape")
     except (OSError, ValueError):
         return ""
