@@ -7,7 +7,6 @@ and `common/show/` prints them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
 
 from common.config.settings import in_force
 from common.errors import ConfigurationError, FleetgaugeError, NotConfiguredError, combine_errors
@@ -130,7 +129,6 @@ def explain(session: Session) -> None:
     window = session.due(None)
     # The memory of earlier runs changes values (idle W&B runs), so a push at this tick would use it as well.
     # The copy is discarded.
-    memory = deepcopy(session.cache.document.memory)
-    rows = session.collector.explain(session.context(window, memory), metric, tags)
+    rows = session.collector.explain(session.context(window, session.copy_memory()), metric, tags)
     session.report.tables["runs"] = rows
     session.report.findings.append(f"{' '.join([name, *pairs])} at {iso(window.until)}: {len(rows):,} rows")

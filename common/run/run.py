@@ -10,7 +10,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -103,7 +102,7 @@ def live(session: Session) -> None:
     push = session.options.mode is Mode.PUSH
     document = session.cache.document
     window = session.due(document.sent_until if push and session.collector.has_history else None)
-    memory = deepcopy(document.memory)
+    memory = session.copy_memory()
     if push:
         _note_gap(session, document.sent_until, window)
     sink = session.open_sink()

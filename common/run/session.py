@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import shlex
@@ -175,6 +176,12 @@ class Session:
         except ValueError as error:
             log.warning("the state document %s cannot be used: %s", key, error)
             self.report.drop("bad_state", example=f"{key}: {error}")
+
+    def copy_memory(self) -> dict[str, object]:
+        """Return a copy of what earlier runs observed; a collector that fails must not change the original."""
+        # Not by `copy.deepcopy`: it is slower, and fails for some documents that json can read.
+        copy: dict[str, object] = json.loads(json.dumps(self.cache.document.memory))
+        return copy
 
     def save_state(self, document: Document) -> None:
         """Save a document, unless a run that began later has saved one.

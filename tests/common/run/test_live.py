@@ -301,6 +301,16 @@ class TestState:
         assert ticking.seconds() == [TICK, TICK + 2 * STEP], "nothing is known of what was missed"
         assert ticking.push().report.dropped == {}
 
+    def test_memory_that_is_nested_deeply_fails_no_run(self, ticking: Toy) -> None:
+        ticking.push()
+        [path] = ticking.store.iterdir()
+        nested = "[" * 600 + "]" * 600
+        path.write_text(path.read_text().replace('"runs": 1', f'"runs": 1, "other": {nested}'))
+        for mode in (Mode.DRY_RUN, Mode.PUSH):
+            ticking.now += STEP
+            assert ticking.run(mode).status is Status.OK
+        assert ticking.document()["memory"]["runs"] == 2
+
     def test_a_document_of_a_run_that_began_later_is_left_alone(self, ticking: Toy) -> None:
         """Two runs at once: the one that began first ends last."""
 
