@@ -45,8 +45,7 @@ class SeriesTable:
         self._cap = cap
         self._oldest, self._newest = oldest, newest
         self._added: list[Series] = []
-        self._yielded: set[_Key] = set()
-        self._spellings: dict[_Key, _Key] = {}  # ours, of those yielded that Datadog spells differently
+        self._spellings: dict[_Key, _Key] = {}  # ours, by Datadog's, of the series that were seen first
 
     def add(self, series: Series) -> None:
         """Add a series whose points are in order of time; points that cannot be sent are dropped."""
@@ -72,36 +71,27 @@ class SeriesTable:
         every_tag = set(chain.from_iterable(series.tags for series in added))
         respelt = {*filterfalse(is_stored_as_it_is, every_tag), *every_tag.intersection(self.common_tags)}
         bad_hosts = {*filterfalse(is_host, {series.host for series in added} - {None})}
-        first: dict[_Key, Series] = {}  # by what Datadog makes of it
-        repeated: dict[_Key, list[Series]] = {}  # all of those that are one to Datadog
+        every: dict[_Key, list[Series]] = {}  # by what Datadog makes of them
+        collided: set[_Key] = set()
+        known = len(self._spellings)
         for series in added:
             metric, tags, host, _, _ = series
-            key = (metric.name, host, tags)
+            spelling = key = (metric.name, host, tags)
             if (respelt and not respelt.isdisjoint(tags)) or host in bad_hosts:
                 key = self._stored_key(series)
-            if key in first:
-                repeated.setdefault(key, [first[key]]).append(series)
-            else:
-                first[key] = series
-        self._drop_beyond_cap(first, repeated)
-        again = first.keys() & self._yielded
-        self._yielded.update(first)
-        # The normal case: nothing to merge, and every series is spelled as Datadog does.
-        if not (repeated or respelt or bad_hosts or self._spellings):
-            yield from first.values()
-            return
-        for key, series in first.items():
-            metric, tags, host, times, values = series
-            spelling = (metric.name, host, tags)
-            yielded = self._spellings.get(key, key) if again and key in again else spelling
-            parts = repeated.get(key, ()) if repeated else ()
-            if spelling != yielded or any(_key(part) != spelling for part in parts):
-                self._lose("tag_collision", key, parts or (series,))
+            if self._spellings.setdefault(key, spelling) != spelling:
+                collided.add(key)
+            every.setdefault(key, []).append(series)
+        for key in self._beyond_cap(known):
+            del self._spellings[key]
+            self._lose("series_cap", key, every.pop(key))
+        for key, parts in every.items():
+            metric, _, _, times, values = parts[0]
+            if key in collided:
+                self._lose("tag_collision", key, parts)
                 continue
-            if parts:
+            if len(parts) > 1:
                 times, values = self._merged(parts)
-            if spelling != key:
-                self._spellings[key] = spelling
             if times:
                 yield Series(metric, key[2], key[1], times, values)
 
@@ -161,19 +151,15 @@ class SeriesTable:
         # A sum may have become infinite.
         return self._valid_points(series._replace(times=times, values=[points[second] for second in times]))
 
-    def _drop_beyond_cap(self, first: dict[_Key, Series], repeated: dict[_Key, list[Series]]) -> None:
-        """Remove new series beyond the cap from `first`, and count their points as dropped.
+    def _beyond_cap(self, known: int) -> list[_Key]:
+        """Return the series that are too many, of those after the first `known` ones.
 
         A stable hash decides which, so that every tick sends the same ones: charts of the others are empty,
         instead of all being broken.
         """
-        room = self._cap - len(self._yielded)
-        if len(first) <= room:
-            return
-        new = [key for key in first if key not in self._yielded]
-        for key in sorted(new, key=_stable_hash)[room:]:
-            series = first.pop(key)
-            self._lose("series_cap", key, repeated.get(key, [series]))
+        if len(self._spellings) <= self._cap:
+            return []
+        return sorted([*self._spellings][known:], key=_stable_hash)[self._cap - known :]
 
 
 def _key(series: Series) -> _Key:
