@@ -15,11 +15,3 @@ def visible(text: str) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
     )
-
-
-def excerpt(text: str, most: int) -> str:
-    """Return the first `most` characters of a text, white space collapsed, safe to print.
-
-    Redact a text before: a cut secret is not recognised any more.
-    """
-    return visible(" ".join(text.split()))[:most]

@@ -79,13 +79,13 @@ def supervise(
                 try:
                     for outcome in _outcomes(name, options, argv, environ):
                         arrived.put(outcome)
-                except ChildProcessError as error:
-                    log.error("%s: %s", name, error)
-                    arrived.put(_failed(name, str(error), started))
-                # A defect of ours must not leave the parent waiting.
+                # Any: a defect of ours must not leave the parent waiting.
                 except Exception as error:
-                    log.exception("%s: unexpected error", name)
-                    arrived.put(_failed(name, f"unexpected error: {error}", started))
+                    is_defect = not isinstance(error, ChildProcessError)
+                    log.error("%s: %s", name, error, exc_info=is_defect)
+                    seconds = round(time.monotonic() - started, 3)
+                    summary = ErrorSummary(CHILD_ERROR, str(error))
+                    arrived.put(Outcome(name, Status.FAILED, seconds, error=summary))
             if every is None:
                 return
             # Not at once: a collector that fails at start would be started in a loop.
@@ -185,12 +185,6 @@ def _end(process: subprocess.Popen[bytes], patience: float = 0.0) -> int:
     for pipe in filter(None, (process.stdin, process.stdout)):
         pipe.close()
     return -signal.SIGKILL if process.returncode is None else process.returncode
-
-
-def _failed(name: str, why: str, started: float) -> Outcome:
-    """Return the outcome of a child that has none of its own."""
-    seconds = round(time.monotonic() - started, 3)
-    return Outcome(name, Status.FAILED, seconds=seconds, error=ErrorSummary(CHILD_ERROR, why))
 
 
 def child_environment(name: str, environ: Mapping[str, str], config: str | None) -> dict[str, str]:

@@ -27,77 +27,68 @@ _CAUSES = {  # by status, as the documentation lists them
 }
 
 
-class HistoricalIngestion:
-    """Reads and enables historical ingestion, through a client that has an application key.
+def enabled(client: DatadogClient, names: Iterable[str]) -> set[str]:
+    """Return the names among these that accept old points, with one request for each.
 
-    It has no state of its own: Datadog is queried each time.
+    Raises RefusedError where a key is refused, DeliveryError and DeadlineExceededError.
     """
-
-    def __init__(self, client: DatadogClient) -> None:
-        self.client = client
-
-    def enabled(self, names: Iterable[str]) -> set[str]:
-        """Return the names among these that accept old points, with one request for each.
-
-        Raises RefusedError where a key is refused, DeliveryError and DeadlineExceededError.
-        """
-        found = set()
-        for name in sorted(set(names)):
-            try:
-                self._call("get", name, name)
-                found.add(name)
-            except RefusedError as refused:
-                # Datadog's own 404 is the response for a metric without configuration. One without an error
-                # document is from another server, and shows nothing.
-                if refused.status != 404 or not refused.problems:
-                    raise
-        return found
-
-    def enable(self, name: str) -> str | None:
-        """Enable it for a metric; return None, or why Datadog refused.
-
-        Raises RefusedError for a response that is not Datadog's, and DeliveryError.
-        """
-        body = {"data": {"id": name, "type": "historical_metrics_configurations"}}
+    found = set()
+    for name in sorted(set(names)):
         try:
-            self._call("create", name, body)
+            _call(client, "get", name, name)
+            found.add(name)
         except RefusedError as refused:
-            if not refused.problems:
+            # Datadog's own 404 is the response for a metric without configuration. One without an error
+            # document is from another server, and shows nothing.
+            if refused.status != 404 or not refused.problems:
                 raise
-            cause = _CAUSES.get(refused.status or 0)
-            return f"{cause}; Datadog's message: {'; '.join(refused.problems)}" if cause else str(refused)
-        return None
+    return found
 
-    def _call(self, verb: str, name: str, argument: object) -> None:
-        """Get or create the configuration of a metric, which exists where ingestion is enabled.
 
-        `argument` is that of the official client's operation, which our client sends. Raises RefusedError
-        where Datadog refuses, which for reading includes that ingestion is not enabled.
-        """
-        # Imported here, because few runs need it and its import is slow.
-        from datadog_api_client import ApiClient, Configuration
-        from datadog_api_client.v2.api.metrics_api import MetricsApi
+def enable(client: DatadogClient, name: str) -> str | None:
+    """Enable it for a metric; return None, or why Datadog refused.
 
-        client = self.client
+    Raises RefusedError for a response that is not Datadog's, and DeliveryError.
+    """
+    body = {"data": {"id": name, "type": "historical_metrics_configurations"}}
+    try:
+        _call(client, "create", name, body)
+    except RefusedError as refused:
+        if not refused.problems:
+            raise
+        cause = _CAUSES.get(refused.status or 0)
+        return f"{cause}; Datadog's message: {'; '.join(refused.problems)}" if cause else str(refused)
+    return None
 
-        # Any: the signature is the official client's, which is not typed
-        def send(method: str, url: str, *, body: Any = None, **_options: Any) -> SimpleNamespace:
-            reply = client.request(method, url.removeprefix(client.address), body)
-            return SimpleNamespace(status=reply.status, headers=reply.headers, data=reply.body)
 
-        configuration = Configuration(host=client.address, check_input_type=False)
-        # A preview: the official client warns of the operations listed there, or refuses to call them.
-        configuration.unstable_operations.values.clear()
-        api = ApiClient(configuration)
-        api.rest_client = SimpleNamespace(request=send)
-        operation = getattr(MetricsApi(api), f"{verb}_historical_metrics_configuration")
+def _call(client: DatadogClient, verb: str, name: str, argument: object) -> None:
+    """Get or create the configuration of a metric, which exists where ingestion is enabled.
 
-        def attempt() -> None:
-            # A proxy can send 200 with any JSON: only a document about this metric confirms it.
-            if operation(argument).data.id != name:
-                raise TransientError(f"{client.address} sent an answer that is not about {name}")
+    `argument` is that of the official client's operation, which our client sends. Raises RefusedError
+    where Datadog refuses, which for reading includes that ingestion is not enabled.
+    """
+    # Imported here, because few runs need it and its import is slow.
+    from datadog_api_client import ApiClient, Configuration
+    from datadog_api_client.v2.api.metrics_api import MetricsApi
 
-        client.retry(attempt)
+    # Any: the signature is the official client's, which is not typed
+    def send(method: str, url: str, *, body: Any = None, **_options: Any) -> SimpleNamespace:
+        reply = client.request(method, url.removeprefix(client.address), body)
+        return SimpleNamespace(status=reply.status, headers=reply.headers, data=reply.body)
+
+    configuration = Configuration(host=client.address, check_input_type=False)
+    # A preview: the official client warns of the operations listed there, or refuses to call them.
+    configuration.unstable_operations.values.clear()
+    api = ApiClient(configuration)
+    api.rest_client = SimpleNamespace(request=send)
+    operation = getattr(MetricsApi(api), f"{verb}_historical_metrics_configuration")
+
+    def attempt() -> None:
+        # A proxy can send 200 with any JSON: only a document about this metric confirms it.
+        if operation(argument).data.id != name:
+            raise TransientError(f"{client.address} sent an answer that is not about {name}")
+
+    client.retry(attempt)
 
 
 def visibility_delay(oldest_age_seconds: float) -> str:

@@ -56,11 +56,6 @@ class DatadogSink:
         self.dropped, self.examples = self._table.dropped, self._table.examples
         self.lost = self._table.lost
 
-    @property
-    def clock_skew(self) -> float | None:
-        """Seconds that our clock is ahead of the intake's; None where that is not known."""
-        return self._client.clock_skew
-
     def add(self, series: Series) -> None:
         """Add a series, to be sent with the next `flush`; points that cannot be stored are dropped now."""
         self._table.add(series)
@@ -111,7 +106,7 @@ class DatadogSink:
         The 202 does not report what the intake drops by its own clock. With `exact_clock` any skew is an
         error, otherwise a warning, once.
         """
-        skew = self.clock_skew
+        skew = self._client.clock_skew
         if skew is None or abs(skew) <= TOLERATED_SKEW:
             return
         problem = f"this machine's clock is {skew:+.0f} s off the intake's; correct the clock"

@@ -24,7 +24,7 @@ from common.config.settings import CoreSettings, is_loopback
 from common.errors import ConfigurationError, FleetgaugeError, SourceError
 from common.logs import redact, remember_secret
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, persist, requested_wait
-from common.text import excerpt
+from common.text import visible
 
 if TYPE_CHECKING:
     from urllib3 import PoolManager
@@ -275,4 +275,5 @@ def pool_for(url: str, core: CoreSettings, connections: int) -> PoolManager:
 
 def quote(text: str) -> str:
     """Return the start of a server's text on one line, without a secret that it may have repeated."""
-    return excerpt(redact(text), 300)
+    # Redacted first: a secret that was cut is not recognised any more.
+    return visible(" ".join(redact(text).split()))[:300]

@@ -24,7 +24,7 @@ from common.times import HOUR, duration
 from common.window import MAX_AGE, Window
 
 if TYPE_CHECKING:
-    from common.datadog.historical import HistoricalIngestion
+    from common.datadog.client import DatadogClient
 
 # Every tick is computed: a mistyped --step or --since is refused before the source is read.
 MAX_TICKS = 500_000
@@ -136,11 +136,11 @@ class _Permission:
         self.left_out: set[str] = set()  # metrics
         self._session, self._past, self._span, self._agree = session, past, span, agree
         self._checked: set[str] = set()  # metrics
-        self._history: HistoricalIngestion | None = None
+        self._client: DatadogClient | None = None  # where old points need historical ingestion
         seconds_left = session.first_second(span.since) + MAX_AGE - AGE_MARGIN - session.clock()
         if seconds_left < SECONDS_TO_SEND:
             log.info("points older than 57 minutes need Historical Metrics Ingestion, and with it DD_APP_KEY")
-            self._history = session.historical_ingestion()
+            self._client = session.application_client()
         else:
             session.deadline = session.deadline.within(seconds_left)
 
@@ -150,9 +150,11 @@ class _Permission:
         Raises ConfigurationError for metrics whose old points would be dropped, unless an option states what
         to do with them, and DeclinedError.
         """
-        past, history = self._past, self._history
+        from common.datadog import historical
+
+        past, client = self._past, self._client
         names = {series.metric.name for series in batch} - self._checked
-        off = sorted(names - history.enabled(names)) if history else []
+        off = sorted(names - historical.enabled(client, names)) if client else []
         if off and not past.enable and not past.only_enabled:
             command = self._session.backfill_command(self._span, "--enable-historical")
             raise ConfigurationError(
@@ -165,8 +167,8 @@ class _Permission:
         if batch and not self._checked:
             self._confirm(window, batch, off)
         self._checked |= names
-        if history and past.enable:
-            refused = {name: reason for name in off if (reason := history.enable(name))}
+        if client and past.enable:
+            refused = {name: reason for name in off if (reason := historical.enable(client, name))}
             if refused and not past.only_enabled:
                 raise ConfigurationError(
                     f"Historical Metrics Ingestion could not be turned on for {len(refused)} metrics. "

@@ -70,13 +70,13 @@ def _check_datadog(session: Session) -> Iterator[str | FleetgaugeError]:
         yield ConfigurationError(NO_ENV)
     yield session.client().validate()
     if session.options.backfill:
-        from common.datadog.historical import READING
+        from common.datadog.historical import READING, enabled
 
-        history = session.historical_ingestion()
+        client = session.application_client()
         # Validating a key does not show its permissions; reading the configuration of any metric does.
         # Whether ingestion is on for that metric does not matter.
-        history.enabled([health.UP.name])
-        yield f"the application key has the permission {READING} at {history.client.address}"
+        enabled(client, [health.UP.name])
+        yield f"the application key has the permission {READING} at {client.address}"
 
 
 def _check_collector(session: Session) -> Iterator[str | FleetgaugeError]:

@@ -80,7 +80,7 @@ def self_metrics(outcome: Outcome, session: Session) -> Iterator[Series]:
     at_begin = {SAMPLES: report.samples, SENT: report.points_sent, REQUESTS: report.requests}
     at_end = {
         DURATION: outcome.seconds,
-        SKEW: getattr(session.sink, "clock_skew", None),
+        SKEW: session.client().clock_skew,
         LAST_SUCCESS: None if last_success is None else max(0, ended - last_success),
         GAP: report.gap,
     }

@@ -30,7 +30,6 @@ from common.window import MAX_AGE, MAX_AHEAD, Window
 
 if TYPE_CHECKING:
     from common.datadog.client import DatadogClient
-    from common.datadog.historical import HistoricalIngestion
     from common.datadog.intake import DatadogSink
     from common.show.points import Points
 
@@ -178,7 +177,7 @@ class Session:
             self.report.drop("bad_state", example=f"{key}: {error}")
 
     def copy_memory(self) -> dict[str, object]:
-        """Return a copy of what earlier runs observed; a collector that fails must not change the original."""
+        """Return a copy of what earlier runs observed: one that fails must not change the original."""
         # Not by `copy.deepcopy`: it is slower, and fails for some documents that json can read.
         copy: dict[str, object] = json.loads(json.dumps(self.cache.document.memory))
         return copy
@@ -315,12 +314,14 @@ class Session:
         self.cache.client.deadline = self.deadline
         return self.cache.client
 
-    def historical_ingestion(self) -> HistoricalIngestion:
-        """Return what reads and enables historical ingestion; ConfigurationError without DD_APP_KEY."""
-        from common.datadog.historical import PERMISSIONS, HistoricalIngestion
+    def application_client(self) -> DatadogClient:
+        """Return a client for historical ingestion; ConfigurationError without DD_APP_KEY.
 
-        # A client of its own: the one that submits never sends the application key.
-        return HistoricalIngestion(self._new_client(PERMISSIONS))
+        The one that submits is another: it never sends the application key.
+        """
+        from common.datadog.historical import PERMISSIONS
+
+        return self._new_client(PERMISSIONS)
 
     def _new_client(self, permissions: str = "") -> DatadogClient:
         from common.datadog.client import DatadogClient

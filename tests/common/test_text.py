@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.text import excerpt, visible
+from common.text import visible
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,3 @@ def test_whatever_it_was_can_be_printed_on_one_line(text: str) -> None:
     assert visible(text).isprintable()
     assert visible(text).encode().decode() == visible(text)
     assert visible(visible(text)) == visible(text)
-
-
-def test_an_excerpt_is_the_start_with_its_white_space_collapsed() -> None:
-    assert excerpt("a \r\n\t b\x1b and more", 10) == r"a b\x1b an"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from common.datadog.client import DatadogClient
-from common.datadog.historical import PERMISSIONS, HistoricalIngestion
+from common.datadog.historical import PERMISSIONS
 from common.datadog.intake import DatadogSink
 from common.datadog.payloads import Encoding
 from common.net.retry import Deadline
@@ -16,7 +16,6 @@ from support.standins import APP_KEY, KEY, NOW, Time, core_settings, datadog_set
 
 MakeClient = Callable[..., DatadogClient]
 MakeSink = Callable[..., DatadogSink]
-MakeHistory = Callable[..., HistoricalIngestion]
 
 
 @pytest.fixture
@@ -60,6 +59,6 @@ def make_sink(make_client: MakeClient) -> MakeSink:
 
 
 @pytest.fixture
-def make_history(make_client: MakeClient) -> MakeHistory:
-    """Make one that asks the intake, with both keys."""
-    return lambda: HistoricalIngestion(make_client(permissions=PERMISSIONS))
+def client(make_client: MakeClient) -> DatadogClient:
+    """A client of the intake that may read and enable historical ingestion."""
+    return make_client(permissions=PERMISSIONS)

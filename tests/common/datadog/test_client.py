@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable
+from email.utils import formatdate
 from typing import Any
 
 import pytest
@@ -212,3 +213,24 @@ def client_of(time: Time, **environ: str) -> DatadogClient:
 def test_zstd_is_for_datadogs_own_intake_and_gzip_for_any_other(time: Time) -> None:
     assert client_of(time, DD_SITE="us5.datadoghq.com").encoding == Encoding.ZSTD
     assert client_of(time, FLEETGAUGE_DD_URL="https://relay.example").encoding == Encoding.GZIP
+
+
+@pytest.mark.parametrize(
+    ("date", "skew"),
+    [
+        *((formatdate(NOW - ahead, usegmt=True), ahead) for ahead in (-120, 0, 120)),
+        *((date, None) for date in (None, "yesterday", "Fri, 15 Jan 2027 08:00:00 +99999999999999999999")),
+    ],
+)
+def test_the_skew_is_measured_against_the_date_of_the_answer(
+    intake: Intake, make_client: MakeClient, date: str | None, skew: float | None
+) -> None:
+    intake.faults.add(Fault(headers={"Date": date}))
+    client = make_client()
+    client.validate()
+    assert client.clock_skew == skew
+    intake.faults.add(Fault(status=403, headers={"Date": date}))
+    refused = make_client()
+    with pytest.raises(RefusedError):
+        refused.validate()
+    assert refused.clock_skew == skew

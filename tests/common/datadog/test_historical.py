@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from common.datadog.historical import HistoricalIngestion, visibility_delay
+from common.datadog.client import DatadogClient
+from common.datadog.historical import enable, enabled, visibility_delay
 from common.datadog.intake import DatadogSink
 from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.metric import gauge
@@ -22,41 +23,38 @@ LOAD = gauge("host.load", "process", "x")
 TAG_CONFIGURATION = "it has a tag configuration, or is a distribution or a standard metric"
 NAMES = ("host.load", "jobs.done", "runs.active")
 
-MakeHistory = Callable[..., HistoricalIngestion]
-Ask = Callable[[HistoricalIngestion], object]
+Ask = Callable[[DatadogClient], object]
 on_both_requests = pytest.mark.parametrize(
-    "ask", [lambda history: history.enabled(["host.load"]), lambda history: history.enable("host.load")]
+    "ask", [lambda client: enabled(client, ["host.load"]), lambda client: enable(client, "host.load")]
 )
 
 
-def test_each_name_is_asked_about_once_on_one_connection(intake: Intake, make_history: MakeHistory) -> None:
+def test_each_name_is_asked_about_once_on_one_connection(intake: Intake, client: DatadogClient) -> None:
     intake.historical = {"jobs.done", "elsewhere"}
-    history = make_history()
     with warnings.catch_warnings(record=True) as caught:  # that the operation is a preview
         warnings.simplefilter("always")
-        assert history.enabled([*reversed(NAMES), *NAMES]) == {"jobs.done"}
+        assert enabled(client, [*reversed(NAMES), *NAMES]) == {"jobs.done"}
     assert caught == []
     assert [(request.method, request.path, request.status) for request in intake.requests] == [
         ("GET", f"{HISTORICAL}/host.load", 404),
         ("GET", f"{HISTORICAL}/jobs.done", 200),
         ("GET", f"{HISTORICAL}/runs.active", 404),
     ]
-    assert (history.client.requests, intake.connections) == (3, 1)
+    assert (client.requests, intake.connections) == (3, 1)
 
 
 def test_it_is_on_afterwards_and_stays_on(
-    intake: Intake, make_history: MakeHistory, make_sink: Callable[..., DatadogSink]
+    intake: Intake, client: DatadogClient, make_sink: Callable[..., DatadogSink]
 ) -> None:
-    history = make_history()
-    assert history.enable("host.load") == (
+    assert enable(client, "host.load") == (
         "it does not exist yet: push it live once, and then turn it on; "
         "Datadog's message: Metric host.load does not exist"
     )
     send(make_sink(), [LOAD(1, NOW)])
-    assert [history.enable("host.load") for _ in range(2)] == [None, None]
+    assert [enable(client, "host.load") for _ in range(2)] == [None, None]
     body = {"data": {"id": "host.load", "type": "historical_metrics_configurations"}}
     assert [(one.status, json.loads(one.body)) for one in intake.requests[-2:]] == [(201, body), (200, body)]
-    assert intake.historical == history.enabled(NAMES) == {"host.load"}
+    assert intake.historical == enabled(client, NAMES) == {"host.load"}
 
 
 @pytest.mark.parametrize(
@@ -68,21 +66,19 @@ def test_it_is_on_afterwards_and_stays_on(
     ],
 )
 def test_what_cannot_be_turned_on_says_why(
-    intake: Intake, make_history: MakeHistory, status: int, expected: str
+    intake: Intake, client: DatadogClient, status: int, expected: str
 ) -> None:
     intake.faults.add(Fault(status=status, body='{"errors": [{"title": "Nope", "detail": "No."}]}'))
-    assert make_history().enable("host.load") == expected.format(url=intake.url)
+    assert enable(client, "host.load") == expected.format(url=intake.url)
 
 
 @on_both_requests
-def test_a_refusal_that_is_not_datadogs_is_no_answer(
-    intake: Intake, make_history: MakeHistory, ask: Ask
-) -> None:
+def test_a_refusal_that_is_not_datadogs_is_no_answer(intake: Intake, client: DatadogClient, ask: Ask) -> None:
     for status in (307, 400, 404):
         for body in ("<html>", "{}", '{"errors": []}', b"\xff\xfe\xfd"):
             intake.faults.add(Fault(status=status, body=body))
             with pytest.raises(RefusedError, match=f"answered {status}; .*this does not look like Datadog"):
-                ask(make_history())
+                ask(client)
 
 
 @pytest.mark.parametrize(
@@ -95,15 +91,14 @@ def test_a_refusal_that_is_not_datadogs_is_no_answer(
     ids=str,
 )
 def test_what_may_pass_is_asked_again_and_the_answer_is_right(
-    intake: Intake, make_history: MakeHistory, time: Time, fault: Fault
+    intake: Intake, client: DatadogClient, time: Time, fault: Fault
 ) -> None:
     intake.historical.add("host.load")
-    history = make_history()
     intake.faults.add(fault, times=2)
-    assert history.enabled(["host.load"]) == {"host.load"}
+    assert enabled(client, ["host.load"]) == {"host.load"}
     intake.faults.add(fault, times=2)
-    assert history.enable("host.load") is None
-    assert (history.client.requests, len(time.naps)) == (6, 4)
+    assert enable(client, "host.load") is None
+    assert (client.requests, len(time.naps)) == (6, 4)
 
 
 def test_how_long_points_take_to_be_visible_depends_on_their_age() -> None:
@@ -115,15 +110,14 @@ def test_how_long_points_take_to_be_visible_depends_on_their_age() -> None:
 
 @on_both_requests
 def test_a_refused_key_names_both_keys_and_no_key_is_in_an_error_or_a_log(
-    intake: Intake, make_history: MakeHistory, caplog: pytest.LogCaptureFixture, ask: Ask
+    intake: Intake, client: DatadogClient, caplog: pytest.LogCaptureFixture, ask: Ask
 ) -> None:
     caplog.set_level(logging.DEBUG, "common")
     body = json.dumps({"errors": [{"detail": f"{KEY} and {APP_KEY} are odd"}]})
     for status in (400, 401, 403, 404, 500):
         intake.faults.add(Fault(status=status, body=body), times=12 if status == 500 else 1)
-        history = make_history()
         try:
-            message = text = f"{ask(history)} {history!r}"
+            message = text = f"{ask(client)} {client!r}"
         except (ConfigurationError, DeliveryError) as error:
             message, text = str(error), everything(error)
         assert not [key for key in (KEY, APP_KEY) if key in text + caplog.text]

@@ -6,7 +6,6 @@ import math
 import random
 import re
 from collections.abc import Callable
-from email.utils import formatdate
 
 import pytest
 
@@ -133,27 +132,6 @@ def test_a_413_to_a_single_point_is_final_and_what_went_before_is_counted(
         send(sink, [DONE(1, NOW), LOAD(1, NOW)])
     assert str(caught.value) == f"{intake.url} answered 413 to a single point of host.load"
     assert (statuses(intake), sink.points_sent) == ([413, 202, 413], 1)
-
-
-@pytest.mark.parametrize(
-    ("date", "skew"),
-    [
-        *((formatdate(NOW - ahead, usegmt=True), ahead) for ahead in (-120, 0, 120)),
-        *((date, None) for date in (None, "yesterday", "Fri, 15 Jan 2027 08:00:00 +99999999999999999999")),
-    ],
-)
-def test_the_skew_is_measured_against_the_date_of_the_answer(
-    intake: Intake, make_sink: MakeSink, date: str | None, skew: float | None
-) -> None:
-    intake.faults.add(Fault(headers={"Date": date}))
-    sink = make_sink()
-    send(sink, [LOAD(1, NOW)])
-    assert (sink.clock_skew, sink.points_sent, sink.dropped) == (skew, 1, {})
-    intake.faults.add(Fault(status=403, headers={"Date": date}))
-    refused = make_sink()
-    with pytest.raises(RefusedError):
-        send(refused, [LOAD(1, NOW)])
-    assert refused.clock_skew == skew
 
 
 @pytest.mark.parametrize(
