@@ -83,7 +83,7 @@ class Report:
 class Outcome:
     """How one run of one collector ended, and its report.
 
-    All texts in it but the tables of a dry run are redacted: it passes from a child to its parent.
+    All texts in it but the tables of a dry run are redacted and printable: a child writes it for its parent.
     """
 
     collector: str

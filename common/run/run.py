@@ -24,6 +24,7 @@ from common.run.backfill import backfill
 from common.run.check import check, explain, print_settings
 from common.run.session import LOST_SERIES, Cache, Session
 from common.run.state import Document
+from common.text import visible
 from common.window import Window
 
 if TYPE_CHECKING:
@@ -186,25 +187,30 @@ def _outcome(
         report.examples |= sink.examples
         if options.mode is Mode.DRY_RUN and options.backfill is None:
             as_of = max((series.times[-1] for series in cast("Points", sink)), default=None)
-    report.examples = {reason: logs.redact(text) for reason, text in report.examples.items()}
-    report.findings = [*map(logs.redact, report.findings)]
+    report.examples = {reason: _printable(text) for reason, text in report.examples.items()}
+    report.findings = [*map(_printable, report.findings)]
     more = len(report.lost) - MAX_LISTED_UNITS
-    report.lost = [*map(logs.redact, report.lost[:MAX_LISTED_UNITS])]
+    report.lost = [*map(_printable, report.lost[:MAX_LISTED_UNITS])]
     if more > 0:
         report.lost.append(f"and {more} more")
     return Outcome(name, status, seconds, report, _summary(raised) if raised else None, as_of)
 
 
 def _summary(error: BaseException) -> ErrorSummary:
-    """Return an error as an outcome contains it: class, redacted message, details.
+    """Return an error as an outcome contains it: class, printable message, details.
 
     `configuration` decides the exit code. `status` is set only for a response of Datadog itself, which has an
     error document; that of a proxy does not count as a refused key.
     """
     configuration = isinstance(error, FleetgaugeError) and error.configuration
     status = getattr(error, "status", None) if getattr(error, "problems", ()) else None
-    details = [*map(logs.redact, getattr(error, "details", ()))]
-    return ErrorSummary(type(error).__name__, logs.redact(str(error)), configuration, status, details)
+    details = [*map(_printable, getattr(error, "details", ()))]
+    return ErrorSummary(type(error).__name__, _printable(str(error)), configuration, status, details)
+
+
+def _printable(text: str) -> str:
+    """Return a text that others may have written, without secrets, on one line, as any encoding can write."""
+    return visible(logs.redact(text))
 
 
 def _send_health(outcome: Outcome, session: Session) -> Outcome:

@@ -48,9 +48,9 @@ def test_files_of_parts_have_every_point_that_a_push_sends(
 
 
 def test_a_page_names_once_what_only_the_present_lacks(project: Project) -> None:
-    body = """
+    body = r"""
         if context.window.is_live:
-            context.report.lose("page 7", "torn")
+            context.report.lose("page \ud800", "torn")
         yield VALUE(1, context.window.until - 60)
     """
     project.add("reader", body, options=", has_history=True")
@@ -59,7 +59,7 @@ def test_a_page_names_once_what_only_the_present_lacks(project: Project) -> None
     statuses = [line.split()[1] for line in ran.stdout.splitlines() if line.startswith("reader: ")]
     assert statuses == ["partial"]
     page = (project.directory / "p.html").read_text()
-    assert page.count('class="status partial"') == page.count("reader lost page 7: torn") == 1
+    assert page.count('class="status partial"') == page.count(r"reader lost page \ud800: torn") == 1
 
 
 @pytest.mark.slow
