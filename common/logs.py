@@ -23,6 +23,7 @@ OURS = ("fleetgauge", "common", "collectors")
 # Replacing anything shorter would garble every line and protect nothing.
 _MIN_SECRET = 4
 _REDACTED = "[redacted]"
+_CREDENTIALS = ("_API_KEY", "_APP_KEY", "_HASH_KEY", "_ACCESS_KEY", "_TOKEN")  # ends of variables
 
 # Of the process: a library's log line or a traceback is redacted without knowing of the settings.
 remembered: set[str] = set()
@@ -89,11 +90,15 @@ class _Redacting:
         return getattr(self._stream, name)
 
 
-def guard_streams() -> None:
+def guard_streams(environ: Mapping[str, str]) -> None:
     """Redact all that this process prints from now on; warnings of Python become log records.
 
-    What C code writes to a descriptor is not redacted.
+    Credentials of the environment are redacted before any setting is read: one may be pasted into an
+    argument. What C code writes to a descriptor is not redacted.
     """
+    for name, value in environ.items():
+        if name.endswith(_CREDENTIALS):
+            remember_secret(value)
     sys.stdout = cast("TextIO", _Redacting(sys.stdout))
     sys.stderr = cast("TextIO", _Redacting(sys.stderr))
     logging.captureWarnings(capture=True)

@@ -51,7 +51,7 @@ def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
         with suppress(AttributeError):  # a test's own stream
             # A character that the encoding lacks would raise an error.
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIOWrapper
-    logs.guard_streams()
+    logs.guard_streams(environ)
     # Points are made in bulk, and hardly in cycles: the default threshold would scan them again and again.
     gc.set_threshold(100_000)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -33,12 +34,14 @@ except SystemExit as ended:
 print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
 sys.exit(code)
 """
+CANARY = "canary-3f9d0c71-never-to-be-seen"
 
 
-def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
+def bare(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
     """Run without site-packages."""
     command = [sys.executable, "-S", str(SCRIPT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    environ = {**os.environ, **extra}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environ)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +69,9 @@ def test_error_of_the_command_line_is_one_line() -> None:
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
     hint = "there is no collector 'hots' (did you mean 'host'?); there are: "
     assert ran.stderr.startswith(f"run_collector.py: {hint}")
+    for arguments in ([CANARY], [f"--{CANARY}"], ["host", "--since", CANARY]):
+        ran = bare(*arguments, WANDB_API_KEY=CANARY)
+        assert (ran.returncode, CANARY in ran.stderr, "[redacted]" in ran.stderr) == (2, False, True)
 
 
 @pytest.mark.slow
@@ -192,7 +198,6 @@ def test_settings_in_force_are_shown_with_their_origin(project: Project, tmp_pat
     assert (ran.returncode, "nothing can be pushed: DD_API_KEY is not set" in ran.stdout) == (0, True)
 
 
-CANARY = "canary-3f9d0c71-never-to-be-seen"
 SPY = """
 import warnings
 token = context.settings.token.get_secret_value()
