@@ -105,9 +105,13 @@ def supervise(
             outstanding -= 1
             name, error = outcome.collector, outcome.error
             if error and error.type == CHILD_ERROR:
-                from common.run.run import report_failure
+                from common.run.run import REPORT_TIMEOUT, report_failure
 
-                report_failure(outcome, options, environ)
+                # In a thread: a server that sends its headers byte by byte keeps within each timeout.
+                given = (outcome, options, environ)
+                report = threading.Thread(target=report_failure, args=given, daemon=True)
+                report.start()
+                report.join(REPORT_TIMEOUT + 1)
                 # It logged under the name of that collector.
                 logs.set_up("run_collector", verbose=options.verbose)
             # A unit that was lost does not make a run bad, an error does.

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -130,6 +131,15 @@ def test_ready_file_follows_outcomes_and_three_refusals_in_a_row_end_it(
     environ["FLEETGAUGE_READY_FILE"] = str(tmp_path)  # which cannot be removed, because it is a directory
     assert not supervise(["host"], Options(every=86_400), [], environ, lambda _: None)
     assert "FLEETGAUGE_READY_FILE" in caplog.text
+
+
+def test_report_that_hangs_does_not_stop_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    released, reports = threading.Event(), list[bool]()
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setattr("common.run.run.report_failure", lambda *_: reports.append(released.wait(5)))
+    monkeypatch.setattr("common.run.run.REPORT_TIMEOUT", -1)
+    assert supervise(["host"], Options(), [], {}, lambda _: released.set() if not reports else None)
+    assert released.is_set()
 
 
 @pytest.mark.slow
