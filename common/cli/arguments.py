@@ -158,7 +158,7 @@ def options_of(
         named="all" not in given.names,
         verbose=given.verbose,
         # Absolute, because it is part of command lines that a person copies into another directory.
-        config=given.config and str(Path(given.config).resolve()),
+        config=given.config and str(Path(given.config).absolute()),
         backfill=backfill,
         shard=Shard(*_part_of("--shard", given.shard, environ)),
         explain=tuple(given.explain or ()),

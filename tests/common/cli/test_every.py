@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 from collections import Counter
@@ -135,15 +136,21 @@ def test_error_costs_one_run_and_a_lost_child_is_started_again(project: Project,
 
 @pytest.mark.slow
 def test_settings_are_read_again_after_a_change_of_the_file(project: Project, tmp_path: Path) -> None:
-    config = tmp_path / "fleetgauge.toml"
-    config.write_text("[toy]\nsize = 1\n")
+    """The file is that of a ConfigMap, which Kubernetes replaces with its directory."""
+    config, data = tmp_path / "fleetgauge.toml", tmp_path / "..data"
+    for version, size in (("1", 1), ("2", 4444)):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / config.name).write_text(f"[toy]\nsize = {size}\n")
+    data.symlink_to("1")
+    config.symlink_to(f"..data/{config.name}")
     with staying(project, "--config", str(config)) as push:
         first, second = push.next_run(), push.next_run()
         config.write_text("[toy]\nsize = 22\n")
         later = [push.next_run() for _ in range(3)]  # one may have been under way
         config.write_text("[toy]\nsise = 3\n")
-        config.with_suffix(".new").write_text("[toy]\nsize = 4444\n")
-        config.with_suffix(".new").rename(config)
+        (tmp_path / "new").symlink_to("2")
+        (tmp_path / "new").rename(data)
+        shutil.rmtree(tmp_path / "1")
         last = [push.next_run() for _ in range(3)]
     assert [first["size"], second["size"], later[-1]["size"], last[-1]["size"]] == [1, 1, 22, 4444]
     assert len({run["pid"] for run in (first, second, *later, *last)}) == 1
