@@ -54,8 +54,8 @@ log = logging.getLogger(__name__)
 class Cache:
     """What a process that stays (`--every`) has from one run to the next.
 
-    Settings and client are reused until a person may have changed something. `document` is the state, also
-    where there is no store, or it could not be written; `store` is None there.
+    Settings, client and store are reused until a person may have changed something. `document` is the state,
+    also where there is no store, or it could not be written; `store` is None there.
     """
 
     configuration: Configuration | None = None
@@ -66,7 +66,7 @@ class Cache:
 
     def forget_settings(self) -> None:
         """Have the next run read configuration and secrets again."""
-        self.configuration = self.settings = self.client = None
+        self.configuration = self.settings = self.client = self.store = None
 
 
 def node_of(name: str, core: CoreSettings) -> str | None:
@@ -163,7 +163,7 @@ class Session:
         A store that fails makes the run partial. ConfigurationError for a bad setting.
         """
         cache, key = self.cache, self.state_key
-        cache.store = self.open_store()
+        cache.store = cache.store or self.open_store()
         try:
             content = cache.store.read(key) if cache.store else None
             if content is not None:

@@ -24,6 +24,7 @@ from common.run.session import Cache
 from common.times import iso
 from common.window import Window
 from support.project import KEY
+from support.servers.aws import Aws
 from support.servers.faults import Fault
 from support.standins import NOW
 from support.toy_runs import OTHER, TOTAL, VALUE, Toy
@@ -365,6 +366,16 @@ class TestState:
             ticking.push(every=STEP)
         assert sent(ticking) == [TICK, TICK + STEP, TICK + 2 * STEP], "no tick is sent twice"
         assert (reported(ticking, "gap_seconds"), reported(ticking, "last_success_age_seconds")) == (0, 0)
+
+    def test_a_staying_process_keeps_its_connection_to_the_store(self, ticking: Toy, aws: Aws) -> None:
+        ticking.cache = Cache()
+        aws.make_bucket("state")
+        ticking.environ |= {**aws.environment, "FLEETGAUGE_STATE": "s3://state/fleet"}
+        before = aws.connections
+        for _ in range(3):
+            assert ticking.push(every=STEP).status is Status.OK
+            ticking.now += STEP
+        assert aws.connections == before + 1
 
     def test_a_staying_process_forgets_what_a_clock_that_was_ahead_sent(self, ticking: Toy) -> None:
         ticking.cache = Cache()
