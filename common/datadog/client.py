@@ -20,6 +20,7 @@ from common.datadog.payloads import Encoding
 from common.errors import ConfigurationError, DeliveryError, RefusedError, SourceError
 from common.net.http import Http, RejectedError, Reply, TooLargeError, quote
 from common.net.retry import Deadline, TransientError, persist
+from common.outcome import Report
 from common.times import parse_http_date
 
 RESPONSE_TIMEOUT = 15.0  # seconds of one attempt
@@ -39,9 +40,8 @@ class DatadogClient:
 
     ConfigurationError is raised without an API key. `permissions` are what an application key is needed for:
     only then is it sent, and required. `encoding` is that of submitted bodies: zstd for Datadog's own intake,
-    gzip for any other address, which may not know Datadog's name `zstd1`. `requests` and `clock_skew` are
-    updated with each request, and `deadline` may be replaced between requests. One thread at a time may use a
-    client.
+    gzip for any other address, which may not know Datadog's name `zstd1`. `clock_skew` is updated with each
+    request, and `deadline` may be replaced between requests. One thread at a time may use a client.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class DatadogClient:
         self.clock = clock
         self.deadline = deadline
         self.encoding = Encoding.ZSTD if settings.url is None else Encoding.GZIP
-        self.requests = 0
         self.clock_skew: float | None = None  # seconds that our clock is ahead of Datadog's
         if settings.api_key is None:
             raise ConfigurationError(settings.not_set("DD_API_KEY"))
@@ -72,7 +71,7 @@ class DatadogClient:
             app_key = f"that DD_APP_KEY is valid and has the permissions {permissions}"
             self._hint = f"check {app_key}, and {_VALID_KEY}"
         setting = "DD_SITE" if settings.url is None else "FLEETGAUGE_DD_URL"
-        self._http = Http(self.address, core, self, setting=setting)
+        self._http = Http(self.address, core, Report(), setting=setting)  # these requests are not reported
         self._reply: Reply | None = None  # to the last request
         self._dated: tuple[float, float] | None = None  # the last `Date`, and when it was received
 

@@ -18,7 +18,7 @@ from common.times import DAY, HOUR
 
 # The permissions of the application key, as Datadog's documentation names them.
 READING = "metrics_read"
-PERMISSIONS = f"{READING}, late_metrics_config_write"
+BACKFILL_PERMISSIONS = f"{READING}, late_metrics_config_write"
 
 _CAUSES = {  # by status, as the documentation lists them
     404: "it does not exist yet: push it live once, and then turn it on",

@@ -35,7 +35,7 @@ HTTP_CONNECT_TIMEOUT = 10.0
 HTTP_READ_TIMEOUT = 45.0
 # Of the decompressed body: a small gzip body can expand a thousand times.
 MAX_RESPONSE_BYTES = 16 * 2**20
-CHUNK = 2**18
+READ_SIZE = 2**18
 
 # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH
 _OTHER_HOST = frozenset({62, 64})
@@ -182,7 +182,7 @@ class Http:
             ) as response:
                 # In chunks as they arrive, so that a slow or an endless response is cut off.
                 content = bytearray()
-                while chunk := response.read1(CHUNK, decode_content=True):
+                while chunk := response.read1(READ_SIZE, decode_content=True):
                     content += chunk
                     if len(content) > largest:
                         content.clear()  # the traceback of the error refers to it

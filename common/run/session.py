@@ -319,9 +319,9 @@ class Session:
 
         The one that submits is another: it never sends the application key.
         """
-        from common.datadog.historical import PERMISSIONS
+        from common.datadog.historical import BACKFILL_PERMISSIONS
 
-        return self._new_client(PERMISSIONS)
+        return self._new_client(BACKFILL_PERMISSIONS)
 
     def _new_client(self, permissions: str = "") -> DatadogClient:
         from common.datadog.client import DatadogClient

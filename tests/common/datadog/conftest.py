@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from common.datadog.client import DatadogClient
-from common.datadog.historical import PERMISSIONS
+from common.datadog.historical import BACKFILL_PERMISSIONS
 from common.datadog.intake import DatadogSink
 from common.datadog.payloads import Encoding
 from common.net.retry import Deadline
@@ -61,4 +61,4 @@ def make_sink(make_client: MakeClient) -> MakeSink:
 @pytest.fixture
 def client(make_client: MakeClient) -> DatadogClient:
     """A client of the intake that may read and enable historical ingestion."""
-    return make_client(permissions=PERMISSIONS)
+    return make_client(permissions=BACKFILL_PERMISSIONS)

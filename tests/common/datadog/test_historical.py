@@ -40,7 +40,7 @@ def test_each_name_is_asked_about_once_on_one_connection(intake: Intake, client:
         ("GET", f"{HISTORICAL}/jobs.done", 200),
         ("GET", f"{HISTORICAL}/runs.active", 404),
     ]
-    assert (client.requests, intake.connections) == (3, 1)
+    assert intake.connections == 1
 
 
 def test_it_is_on_afterwards_and_stays_on(
@@ -98,7 +98,7 @@ def test_what_may_pass_is_asked_again_and_the_answer_is_right(
     assert enabled(client, ["host.load"]) == {"host.load"}
     intake.faults.add(fault, times=2)
     assert enable(client, "host.load") is None
-    assert (client.requests, len(time.naps)) == (6, 4)
+    assert (len(intake.requests), len(time.naps)) == (6, 4)
 
 
 def test_how_long_points_take_to_be_visible_depends_on_their_age() -> None:
