@@ -37,7 +37,7 @@ AWS_CREDENTIALS = (  # which the AWS client reads itself
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
     "AWS_CONTAINER_AUTHORIZATION_TOKEN",
 )
-FROM_ENVIRONMENT = "the environment"
+ENVIRON = "the environment"
 DATADOG_TABLE = "datadog"
 # A path that names a device or a large file by mistake must not fill the memory.
 MAX_FILE_BYTES = 2**18
@@ -115,16 +115,12 @@ class Configuration:
         _refuse_unknown("key", in_file, known, f"{path}: in {section}: ")
         in_secret, secret_text = self._read_secret(model, table) if with_secrets else ({}, "")
         file_text = f"the configuration file {path}" if path else "no configuration file was given"
-        searched = [text for text in (FROM_ENVIRONMENT, secret_text, file_text) if text]
+        searched = [text for text in (ENVIRON, secret_text, file_text) if text]
 
         candidates = [
             *((names[key], value, f"{path}: {key} in {section}") for key, value in in_file.items()),
             *((name, value, secret_text) for name, value in in_secret.items()),
-            *(
-                (name, self._environ[name], FROM_ENVIRONMENT)
-                for name in names.values()
-                if name in self._environ
-            ),
+            *((name, self._environ[name], ENVIRON) for name in names.values() if name in self._environ),
         ]
         values: dict[str, Any] = {}  # Any: text, or a TOML value
         origins: dict[str, str] = {}
@@ -233,7 +229,7 @@ def _explain(error: ValidationError, searched: list[str], origins: Mapping[str, 
         if problem["type"].endswith("_type"):
             text += f", not {_type_name(problem['input'])}"
         name = ".".join(map(str, problem["loc"]))
-        origin = origins.get(name.partition(".")[0], FROM_ENVIRONMENT)
+        origin = origins.get(name.partition(".")[0], ENVIRON)
         # An error about several settings names them itself.
         texts.append(f"{_prefix(origin)}{name}: {text}" if name else text)
     return ConfigurationError("; ".join(dict.fromkeys(texts)))
@@ -241,7 +237,7 @@ def _explain(error: ValidationError, searched: list[str], origins: Mapping[str, 
 
 def _prefix(origin: str) -> str:
     """Return the start of a message about a value; a variable of the environment is named by itself."""
-    return "" if origin == FROM_ENVIRONMENT else f"{origin}: "
+    return "" if origin == ENVIRON else f"{origin}: "
 
 
 def _type_name(value: object) -> str:
