@@ -88,12 +88,6 @@ def test_a_json_line_has_the_names_datadog_knows() -> None:
     }
 
 
-def test_a_person_sees_the_time_the_level_and_the_collector() -> None:
-    stream = Terminal()
-    set_up(stream).info("hello %s", "there")
-    assert re.fullmatch(r"\d\d:\d\d:\d\d INFO    host: hello there\n", stream.getvalue())
-
-
 @pytest.mark.parametrize(
     ("name", "own_level", "verbose", "seen"),
     [

@@ -32,13 +32,6 @@ def test_ticks_are_all_multiples_of_the_step_in_the_window(span: Window) -> None
     assert list(span.ticks) == expected
 
 
-def test_a_window_shows_its_two_ends_and_is_live_with_an_earliest_second() -> None:
-    window = Window(1_794_700_800, 1_794_704_400, 900)
-    assert str(window) == "2026-11-15T00:00:00Z to 2026-11-15T01:00:00Z"
-    assert (window.seconds, window.is_live) == (3600, False)
-    assert Window(0, 1, 1, earliest=0).is_live
-
-
 @given(span=spans(), count=st.integers(1, 40))
 def test_slices_follow_each_other_and_share_all_ticks_evenly(span: Window, count: int) -> None:
     slices = [span.slice(index, count) for index in range(count)]

@@ -66,11 +66,8 @@ def test_interval_is_the_step_and_all_names_no_collector() -> None:
     assert (found.every, found.step, found.named) == (60, 60, False)
 
 
-def test_backfill_ends_now_by_default() -> None:
+def test_backfill_has_a_start_and_may_have_an_end_and_a_step() -> None:
     assert backfill("wandb --since 7d") == Backfill(NOON - 7 * DAY, NOON)
-
-
-def test_backfill_has_two_ends_and_a_step() -> None:
     line = f"{FIXED} --step 1h --push --yes"
     assert backfill(line) == Backfill(NOON - 36 * 3600, NOON - 12 * 3600)
     assert options(line).step == 3600
@@ -128,7 +125,9 @@ def test_part_comes_from_the_option_or_the_index_of_the_pod(
         ("wandb --since 1d --until 1d", "--until 2026-11-14T12:00:00Z is not after --since"),
         *((f"{FIXED} --slice={part}", f"--slice {part} is not a part: write 0/8") for part in BAD_PARTS),
         *((f"wandb --shard={part}", f"--shard {part} is not a part") for part in (*BAD_PARTS, "0/10001")),
-        ("wandb --since 7d --until 2026-11-15T00:00Z --slice 0/2", "--slice needs --since and --until as mo"),
+        ("wandb --since 7d --until 2026-11-15T00:00Z --slice 0/2",
+         ("--slice needs --since and --until as moments, so that all parts are of the same span: "
+          "write --since 2026-11-08T12:00:00Z --until 2026-11-15T00:00:00Z")),
         ("host --shard 0/2", "--shard is for wandb alone"),
         ("wandb host --shard 0/2", "--shard is for wandb alone"),
         ("wandb --explain wandb.runs ref", "--explain: 'ref' is not a tag: write tag=value"),
@@ -139,30 +138,22 @@ def test_options_that_do_not_go_together_are_refused(line: str, error: str) -> N
         options(line)
 
 
-def test_several_backfills_need_yes_also_at_a_terminal() -> None:
-    with pytest.raises(ConfigurationError, match="there are several collectors"):
-        options("wandb xenna --since 1d --push", can_ask=True)
-    assert not backfill("wandb xenna --since 1d --push --yes", can_ask=True).confirm
-
-
-def test_slice_of_a_moving_span_is_answered_with_the_fixed_one() -> None:
-    fixed = "write --since 2026-11-08T12:00:00Z --until 2026-11-15T12:00:00Z"
-    with pytest.raises(ConfigurationError, match=fixed):
-        options("wandb --since 7d --slice 0/2")
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("1", 1), ("1s", 1), ("15m", 900), ("1d", DAY)])
-def test_interval_is_a_second_to_a_day(text: str, seconds: int) -> None:
-    assert interval(text) == seconds
-
-
 @pytest.mark.parametrize(
     ("text", "error"),
     [
+        *((text, None) for text in ("1", "1s", "1d")),
         *((text, f"{text} is not between 1 s and 1 day") for text in ("0", "86401", "2d")),
         *((text, f"{text!r} is not a duration") for text in ("-1", "nan", "inf", "soon")),
     ],
 )
-def test_other_intervals_are_refused(text: str, error: str) -> None:
+def test_interval_is_a_second_to_a_day(text: str, error: str | None) -> None:
+    if error is None:
+        assert interval(text) in {1, DAY}
+        return
     with pytest.raises(argparse.ArgumentTypeError, match=f"^{error}"):
         interval(text)
+
+
+def test_several_backfills_need_yes_also_at_a_terminal() -> None:
+    with pytest.raises(ConfigurationError, match="there are several collectors"):
+        options("wandb xenna --since 1d --push", can_ask=True)

@@ -86,12 +86,6 @@ class TestPrecedence:
                 assert (value, origins[NAMES[field]]) == (ToySettings.model_fields[field].default, "default")
         assert len(aws.requests) == (0 if is_complete else 1)
 
-    def test_file_may_have_lists_and_numbers(self, path: Path) -> None:
-        path.write_text('[host]\nprojects = ["a", "b"]\npages = 3\nratio = 2\nwait = 60\nenabled = false\n')
-        found = toy(path)
-        assert (found.projects, found.pages, found.ratio) == (("a", "b"), 3, 2.0)
-        assert (found.wait, found.enabled) == (60, False)
-
     def test_variable_of_a_table_is_json(self) -> None:
         variable = "FLEETGAUGE_PROVISION_MONITORS"
         environ = {variable: '{"down": {"threshold": 3}}'}
@@ -206,17 +200,6 @@ class TestUnknownNames:
 
 
 class TestConfiguration:
-    def test_each_model_reads_its_table(self, path: Path, tmp_path: Path) -> None:
-        path.write_text('env = "prod"\n[datadog]\nsite = "datadoghq.eu"\napi_key = "x"\n')
-        (tmp_path / "link").symlink_to(path)  # as Kubernetes mounts a ConfigMap
-        configuration = Configuration({"DD_API_KEY": KEY}, str(tmp_path / "link"))
-        assert (configuration.core.env, configuration.datadog.site) == ("prod", "datadoghq.eu")
-        assert configuration.address == "https://api.datadoghq.eu"
-        assert configuration.datadog.api_key is not None
-        assert configuration.datadog.api_key.get_secret_value() == KEY
-        environ = {"FLEETGAUGE_DD_URL": "http://127.0.0.1:9"}
-        assert Configuration(environ, str(path)).address == "http://127.0.0.1:9"
-
     @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN"])
     def test_aws_credential_is_checked_before_it_is_used(self, name: str) -> None:
         with pytest.raises(ConfigurationError, match=f"^{name}: it holds a space") as caught:

@@ -43,6 +43,7 @@ def statuses(intake: Intake) -> list[int | None]:
         *(Fault(reset="after", applied=True), Fault(truncate=True), Fault(body="<html>")),
         *(Fault(body=""), Fault(body="null"), Fault(body="[]"), Fault(body=b"\xff\xfe\xfd")),
         *(Fault(body="[" * 100_000), Fault(status=503, body=b"\xff\xfe\xfd")),
+        Fault(body=b"no gzip", headers={"Content-Encoding": "gzip"}),
     ],
     ids=str,
 )

@@ -16,7 +16,7 @@ import pytest
 from common.config.settings import CoreSettings
 from common.errors import DeadlineExceededError, FleetgaugeError, SourceError
 from common.net.http import Http, RejectedError, TimedOutError, TooLargeError
-from common.net.retry import Deadline, TransientError
+from common.net.retry import Deadline
 from common.outcome import Report
 from support.certificates import self_signed, server_context
 from support.servers.faults import Fault
@@ -75,13 +75,6 @@ class TestAnswers:
         tracemalloc.stop()
         assert held < len(errors) * 16 * MEBIBYTE / 2
 
-    @pytest.mark.parametrize("status", [408, 429, 500, 599])
-    def test_what_may_pass_is_worth_another_try(self, echo: Echo, status: int) -> None:
-        echo.faults.add(Fault(status=status, body="later", headers={"Retry-After": "12"}))
-        with pytest.raises(TransientError, match=f"answered {status}: later") as caught:
-            post(echo)
-        assert (caught.value.status, caught.value.wait) == (status, 12)
-
     @pytest.mark.parametrize("status", [302, 307, 400, 403, 413])
     def test_everything_else_is_final(self, echo: Echo, status: int) -> None:
         echo.faults.add(Fault(status=status, body="no\n way", headers={"Location": f"{echo.url}/y"}))
@@ -89,20 +82,6 @@ class TestAnswers:
             post(echo)
         assert (caught.value.status, caught.value.body) == (status, b"no\n way")
         assert len(echo.requests) == 1
-
-    @pytest.mark.parametrize(
-        "fault",
-        [
-            Fault(reset="before"),
-            Fault(reset="after"),
-            Fault(truncate=True),
-            Fault(body=b"no gzip", headers={"Content-Encoding": "gzip"}),
-        ],
-    )
-    def test_a_broken_answer_is_worth_another_try(self, echo: Echo, fault: Fault) -> None:
-        echo.faults.add(fault)
-        with pytest.raises(TransientError, match=r"^cannot reach .*; check WANDB_BASE_URL$"):
-            post(echo)
 
 
 class TestRetriedRequest:

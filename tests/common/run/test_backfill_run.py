@@ -111,13 +111,6 @@ class TestWindows:
         assert toy.seconds() == [*range(NOW - 5 * HOUR, NOW, 60)]
         assert len(toy.intake.write_log) == len(toy.intake.points)
 
-    def test_a_dry_run_asks_nobody_and_shows_every_window(self, toy: Toy) -> None:
-        hourly(toy)
-        outcome = toy.run(backfill=span(3, confirm=True), step=60)
-        assert (outcome.status, outcome.report.samples, toy.intake.requests) == (Status.OK, 180, [])
-        parts = [*toy.points["toy"]]
-        assert [second for part in parts for second in part.times] == [*range(NOW - 3 * HOUR, NOW, 60)]
-
     def test_a_span_without_windows_is_collected_at_once_and_sent_as_stored(self, toy: Toy) -> None:
         early = VALUE.series((NOW - 901, NOW - 900), (1, 2))
         past(toy, early, VALUE(1, NOW - 60, kind="A"), VALUE(2, NOW - 30, kind="A"))
@@ -159,12 +152,6 @@ class TestRefused:
         assert refused(outcome, "more than 2 series (FLEETGAUGE_SERIES_CAP)")
         assert toy.intake.requests == []
 
-    def test_a_wrong_clock_where_an_exact_one_is_needed(self, toy: Toy) -> None:
-        hourly(toy)
-        outcome = push(toy, span(3), ahead=100)
-        assert (outcome.status, outcome.report.points_sent) == (Status.FAILED, 60)
-        assert "clock is +100 s off" in str(outcome.error)
-
     @pytest.mark.parametrize(("age", "needs_key"), [(3450, False), (3451, True)])
     def test_what_can_be_sent_within_its_hour_needs_no_application_key(
         self, toy: Toy, age: int, needs_key: bool
@@ -193,14 +180,6 @@ class TestAgreeing:
         assert first == f"about 180 points, {when}, 180 ticks; visible within an hour"
         assert len(more) == 1, "files that were deleted since would lower sums"
         assert outcome.report.points_sent == 180
-
-    def test_a_person_may_decline(self, toy: Toy) -> None:
-        past(toy, VALUE.series((NOW - 120, NOW - 60), (1, 1)))
-        toy.person.answer = False
-        outcome = push(toy, span(0.25, confirm=True))
-        [question] = toy.person.asked
-        assert question.endswith("; visible at once")
-        assert (outcome.status, outcome.report.points_sent, toy.intake.requests) == (Status.SKIPPED, 0, [])
 
     def test_nobody_is_asked_about_nothing(self, toy: Toy) -> None:
         past(toy)
