@@ -34,6 +34,7 @@ CHILD = "FLEETGAUGE_CHILD"  # names the collector that a process runs for its pa
 # Children at a time, where each runs once: this bounds the memory that the pod needs.
 AT_ONCE = 2
 GRACE = 10.0  # seconds after its deadline in which a child starts, reports and ends by itself
+MAX_REPORT = 40.0  # seconds for a report of the parent: it may have to wait for the store as well
 MAX_OUTCOME_BYTES = 1_000_000
 MAX_BAD = 3  # runs in a row that may fail before a process that stays is not ready
 FORBIDDEN = 403
@@ -105,13 +106,13 @@ def supervise(
             outstanding -= 1
             name, error = outcome.collector, outcome.error
             if error and error.type == CHILD_ERROR:
-                from common.run.run import REPORT_TIMEOUT, report_failure
+                from common.run.run import report_failure
 
                 # In a thread: a server that sends its headers byte by byte keeps within each timeout.
                 given = (outcome, options, environ)
                 report = threading.Thread(target=report_failure, args=given, daemon=True)
                 report.start()
-                report.join(REPORT_TIMEOUT + 1)
+                report.join(MAX_REPORT)
                 # It logged under the name of that collector.
                 logs.set_up("run_collector", verbose=options.verbose)
             # A unit that was lost does not make a run bad, an error does.

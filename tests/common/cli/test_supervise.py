@@ -137,7 +137,7 @@ def test_report_that_hangs_does_not_stop_the_parent(monkeypatch: pytest.MonkeyPa
     released, reports = threading.Event(), list[bool]()
     monkeypatch.setattr(sys, "executable", "/bin/false")
     monkeypatch.setattr("common.run.run.report_failure", lambda *_: reports.append(released.wait(5)))
-    monkeypatch.setattr("common.run.run.REPORT_TIMEOUT", -1)
+    monkeypatch.setattr("common.cli.supervise.MAX_REPORT", 0)
     assert supervise(["host"], Options(), [], {}, lambda _: released.set() if not reports else None)
     assert released.is_set()
 
