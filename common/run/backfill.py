@@ -133,6 +133,8 @@ class _Permission:
     """
 
     def __init__(self, session: Session, past: Backfill, span: Window, agree: Callable[[str], bool]) -> None:
+        from common.datadog.historical import BACKFILL_PERMISSIONS
+
         self.left_out: set[str] = set()  # metrics
         self._session, self._past, self._span, self._agree = session, past, span, agree
         self._checked: set[str] = set()  # metrics
@@ -140,7 +142,7 @@ class _Permission:
         seconds_left = session.first_second(span.since) + MAX_AGE - AGE_MARGIN - session.clock()
         if seconds_left < SECONDS_TO_SEND:
             log.info("points older than 57 minutes need Historical Metrics Ingestion, and with it DD_APP_KEY")
-            self._client = session.application_client()
+            self._client = session.new_client(BACKFILL_PERMISSIONS)
         else:
             session.deadline = session.deadline.within(seconds_left)
 

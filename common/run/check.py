@@ -70,9 +70,9 @@ def _check_datadog(session: Session) -> Iterator[str | FleetgaugeError]:
         yield ConfigurationError(NO_ENV)
     yield session.client().validate()
     if session.options.backfill:
-        from common.datadog.historical import READING, enabled
+        from common.datadog.historical import BACKFILL_PERMISSIONS, READING, enabled
 
-        client = session.application_client()
+        client = session.new_client(BACKFILL_PERMISSIONS)
         # Validating a key does not show its permissions; reading the configuration of any metric does.
         # Whether ingestion is on for that metric does not matter.
         enabled(client, [health.UP.name])

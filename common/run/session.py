@@ -310,20 +310,15 @@ class Session:
         """
         # Reused so that a process that stays also reuses the connection.
         if self.cache.client is None:
-            self.cache.client = self._new_client()
+            self.cache.client = self.new_client()
         self.cache.client.deadline = self.deadline
         return self.cache.client
 
-    def application_client(self) -> DatadogClient:
-        """Return a client for historical ingestion; ConfigurationError without DD_APP_KEY.
+    def new_client(self, permissions: str = "") -> DatadogClient:
+        """Return a client, with the application key where it is for requests that need permissions.
 
-        The one that submits is another: it never sends the application key.
+        Raises ConfigurationError where a key that it needs, or DD_ENV, is missing.
         """
-        from common.datadog.historical import BACKFILL_PERMISSIONS
-
-        return self._new_client(BACKFILL_PERMISSIONS)
-
-    def _new_client(self, permissions: str = "") -> DatadogClient:
         from common.datadog.client import DatadogClient
 
         settings = self.configuration.datadog
