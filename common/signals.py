@@ -31,11 +31,14 @@ def install() -> None:
 
 
 def end_children() -> None:
-    """Kill all children; they have process groups of their own, which Ctrl-C at a terminal does not reach."""
-    for group in tuple(children):  # a thread may change it at the same time
+    """Kill all children; they have process groups of their own, which Ctrl-C at a terminal does not reach.
+
+    They are removed from `children`: one that ended otherwise is still there.
+    """
+    while children:
         try:
-            os.killpg(group, _signal.SIGKILL)
-        except OSError:  # it has ended
+            os.killpg(children.pop(), _signal.SIGKILL)
+        except (OSError, KeyError):  # it has ended, or a thread has removed it
             pass
 
 

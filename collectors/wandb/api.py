@@ -108,7 +108,7 @@ class Extra(Enum):
         return str(self.value[1])
 
 
-class Query(NamedTuple):
+class GraphqlQuery(NamedTuple):
     """A query and its variables. `literals` are inserted into the text."""
 
     text: str
@@ -147,7 +147,7 @@ class Api:
         self.http = http
         self.missing: frozenset[Extra] = frozenset()
 
-    def post(self, query: Query, deadline: Deadline, largest: int = MAX_RESPONSE_BYTES) -> Response:
+    def post(self, query: GraphqlQuery, deadline: Deadline, largest: int = MAX_RESPONSE_BYTES) -> Response:
         """Send a query; return the answer, or raise one of the errors above.
 
         `largest` is how many bytes an answer may have. DeadlineExceededError once the deadline has passed.

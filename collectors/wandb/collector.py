@@ -107,11 +107,13 @@ def read_listings(reader: Reader) -> list[Listing]:
     listings = reader.read(projects.selected, filters, empty=empty)
     complete = [listing for listing in listings if listing.error is None]
     failed = {**projects.lost, **{each.project: each.error for each in listings if each.error}}
-    for project, error in failed.items():
+    errors = [error for error in failed.values() if not isinstance(error, CollidingProjectError)]
+    is_empty = bool(errors) and not complete
+    # The error of a run names the only project; several are named one by one.
+    for project, error in failed.items() if len(failed) > 1 or not is_empty else ():
         reason = "tag_collision" if isinstance(error, CollidingProjectError) else "unreadable"
         report.lose(str(project), error, reason)
-    errors = [error for error in failed.values() if not isinstance(error, CollidingProjectError)]
-    if errors and not complete:
+    if is_empty:
         raise min(errors, key=lambda error: isinstance(error, ConfigurationError))
     for listing in complete:
         _count_dropped(listing, report)

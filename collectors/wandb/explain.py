@@ -22,7 +22,7 @@ from common.net.retry import Deadline
 _OF_LATEST_RUN = frozenset({*m.THROUGHPUT.values(), m.PUSH_SPS_AGE, m.PUSH_CONFIG_STEPS})
 
 
-class Row(NamedTuple):
+class Contribution(NamedTuple):
     """A run behind a number. `adds` is its part of a sum, or its own value of a mean, rate or percentile."""
 
     run: str
@@ -35,7 +35,9 @@ class Row(NamedTuple):
     url: str
 
 
-def explain_project(metric: Metric, tags: Mapping[str, str], ledger: Ledger, deadline: Deadline) -> list[Row]:
+def explain_project(
+    metric: Metric, tags: Mapping[str, str], ledger: Ledger, deadline: Deadline
+) -> list[Contribution]:
     """Return the runs behind a metric of a project at the last tick of its ledger; the largest part first.
 
     Only series with these tags count. The parts of a sum add up to the value that is sent; a maximum lists
@@ -71,7 +73,7 @@ def explain_project(metric: Metric, tags: Mapping[str, str], ledger: Ledger, dea
     site = ledger.settings.base_url.replace("://api.wandb.ai", "://wandb.ai")
     parts.sort(key=lambda part: (-part[2], part[0].title, part[0].id))
     return [
-        Row(
+        Contribution(
             run=run.title,
             state=run.state.value,
             user=run.owner.user,

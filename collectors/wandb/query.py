@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from collectors.wandb.api import Api, Extra, FailedRequestError, Query, RefusedProjectError, Response
+from collectors.wandb.api import Api, Extra, FailedRequestError, GraphqlQuery, RefusedProjectError, Response
 from collectors.wandb.groups import Json
 from collectors.wandb.runs import TERMINAL, Run, RunReader, State, microseconds
 from collectors.wandb.settings import Project, WandbSettings
@@ -92,7 +92,7 @@ def active_since(time: int) -> Filter:
 
 def runs_query(
     project: Project, filters: Filter, reading: RunReader, system_metrics: bool, request: SliceRequest
-) -> Query:
+) -> GraphqlQuery:
     """Return the query for the runs of a slice that pass a filter, also for their `system_metrics`.
 
     `reading` knows the keys of config and summary to select.
@@ -115,7 +115,7 @@ def runs_query(
         "config": json.dumps(reading.config_keys),
         "summaryMetrics": json.dumps(reading.summary_keys),
     }
-    return Query(_ACTIVE_RUNS if system_metrics else _RUNS, variables, keys)
+    return GraphqlQuery(_ACTIVE_RUNS if system_metrics else _RUNS, variables, keys)
 
 
 class Row(NamedTuple):
@@ -261,7 +261,7 @@ def _list(
     deadline, pause = context.deadline, context.settings.pause
     variables: dict[str, Json] = {"entity": entity, "first": PROJECTS_PER_PAGE, "after": None}
     # A count per project saves a request for every project without runs to read.
-    query = Query(_PROJECTS, variables, {"filters": json.dumps(json.dumps(filters))})
+    query = GraphqlQuery(_PROJECTS, variables, {"filters": json.dumps(json.dumps(filters))})
     listed: dict[Project, ProjectInfo] = {}
     cursors = set[str]()
     unreadable = ""

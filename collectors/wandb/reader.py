@@ -18,7 +18,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, TypeAdapter, ValidationError
 
-from collectors.wandb.api import Api, FailedRequestError, Query, RefusedKeyError, Response
+from collectors.wandb.api import Api, FailedRequestError, GraphqlQuery, RefusedKeyError, Response
 from collectors.wandb.query import Filter, Row, read_runs, runs_query
 from collectors.wandb.runs import Run, RunReader
 from collectors.wandb.settings import Project, WandbSettings
@@ -45,7 +45,7 @@ class Listing:
     """The runs of a project, once all are listed; `error` is why they could not be."""
 
     project: Project
-    query: Callable[[SliceRequest], Query]
+    query: Callable[[SliceRequest], GraphqlQuery]
     slices: Slices[Row]
     remembered: Unserved
     error: Exception | None = None

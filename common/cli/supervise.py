@@ -156,6 +156,8 @@ def _outcomes(name: str, options: Options, argv: list[str], environ: Mapping[str
                 raise ChildProcessError(why)
             chunk = os.read(output, 65536)
             if not chunk:
+                if process.pid not in signals.children:  # this process ends, and has killed it
+                    return
                 code = _end(process, patience=GRACE)
                 how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
                 raise ChildProcessError(f"the child {how} without a report")

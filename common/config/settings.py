@@ -293,14 +293,13 @@ def secret_variables(model: type[Settings], mark: object = IS_SECRET) -> list[st
 
     `mark` is a validator object such as IS_NON_BLANK.
     """
+    return [str(info.validation_alias) for info in model.model_fields.values() if mark in _marks(info)]
 
-    def marks(info: FieldInfo) -> list[object]:
-        # pydantic moves the metadata of `Secret` to the field, but that of `Secret | None` stays in the
-        # annotation.
-        nested = (part for kind in get_args(info.annotation) for part in getattr(kind, "__metadata__", ()))
-        return [*info.metadata, *nested]
 
-    return [str(info.validation_alias) for info in model.model_fields.values() if mark in marks(info)]
+def _marks(info: FieldInfo) -> list[object]:
+    """Return the metadata of a field's type: of `Secret | None` pydantic leaves it in the annotation."""
+    nested = (part for kind in get_args(info.annotation) for part in getattr(kind, "__metadata__", ()))
+    return [*info.metadata, *nested]
 
 
 def written(value: object, info: FieldInfo) -> str:
@@ -314,7 +313,7 @@ def written(value: object, info: FieldInfo) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return ",".join(map(str, value))
-    if isinstance(value, int) and get_args(Duration)[-1] in info.metadata:
+    if isinstance(value, int) and get_args(Duration)[-1] in _marks(info):
         return duration(value)
     return "" if value is None else str(value).removesuffix(".0")
 

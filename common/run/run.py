@@ -189,10 +189,10 @@ def _outcome(
             as_of = max((series.times[-1] for series in cast("Points", sink)), default=None)
     report.examples = {reason: _printable(text) for reason, text in report.examples.items()}
     report.findings = [*map(_printable, report.findings)]
-    more = len(report.lost) - MAX_LISTED_UNITS
-    report.lost = [*map(_printable, report.lost[:MAX_LISTED_UNITS])]
-    if more > 0:
-        report.lost.append(f"and {more} more")
+    # A backfill may lose the same unit in each of its windows.
+    report.lost = [*dict.fromkeys(map(_printable, report.lost))]
+    if len(report.lost) > MAX_LISTED_UNITS:
+        report.lost[MAX_LISTED_UNITS:] = [f"and {len(report.lost) - MAX_LISTED_UNITS} more"]
     return Outcome(name, status, seconds, report, _summary(raised) if raised else None, as_of)
 
 

@@ -107,13 +107,13 @@ class StateStore:
         Raises StateError, and ConfigurationError where no S3 client can be made (no region).
         """
         s3, path = self._s3, f"{self._address}/{name}.json"
-        # Otherwise a missing directory would be the same as a missing document.
-        if not s3 and not Path(self._address).is_dir():
-            raise StateError(f"FLEETGAUGE_STATE: there is no directory {self._address}; create it")
         bucket, _, key = path.removeprefix("s3://").partition("/")
         try:
             if s3:
                 return aws.request_s3(lambda: s3.get_object(Bucket=bucket, Key=key)["Body"].read(MAX_BYTES))
+            # Otherwise a missing directory would be the same as a missing document.
+            if not Path(self._address).is_dir():
+                raise StateError(f"FLEETGAUGE_STATE: there is no directory {self._address}; create it")
             with Path(path).open("rb") as file:
                 return file.read(MAX_BYTES)
         except FileNotFoundError:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collectors.wandb import metrics
-from collectors.wandb.explain import Row, explain_project
+from collectors.wandb.explain import Contribution, explain_project
 from collectors.wandb.ledger import Ledger
 from collectors.wandb.metrics import METRICS
 from collectors.wandb.runs import Run, RunReader, State
@@ -136,7 +136,7 @@ def test_row_names_the_run_and_its_owner_and_links_to_it() -> None:
     for metric, adds in adding.items():
         for user in ("Eve", "eve"):
             rows = explain_project(metric, {"user": user}, ledger, Deadline(60))
-            assert rows == [Row("my run/2", "crashed", "eve", "h100", 8, 2.0, adds, url)]
+            assert rows == [Contribution("my run/2", "crashed", "eve", "h100", 8, 2.0, adds, url)]
     assert explain_project(metrics.USAGE_HOURS, {"user": "zoe"}, ledger, Deadline(60)) == []
     assert explain_project(metrics.UNSEEN, {}, ledger, Deadline(60)) == []
     with pytest.raises(DeadlineExceededError, match="the runs behind"):

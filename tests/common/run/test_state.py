@@ -74,6 +74,12 @@ class TestStores:
             store.write("wandb", b"new")
         assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("wandb.json", b"old")]
 
+    def test_directory_that_cannot_be_looked_at_is_an_error_of_the_state(self, tmp_path: Path) -> None:
+        store = StateStore(f"{tmp_path}/{'x' * 256}", core_settings())
+        for request in (store.read, lambda name: store.write(name, b"")):
+            with pytest.raises(StateError, match=os.strerror(errno.ENAMETOOLONG)):
+                request("wandb")
+
     def test_what_is_in_the_way_of_a_directory_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         for name in ("none", "file"):
