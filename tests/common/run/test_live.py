@@ -445,8 +445,8 @@ class TestSelfMetrics:
 
 class TestOutcome:
     @pytest.mark.parametrize(("units", "last"), [(20, "unit 19: gone"), (21, "and 1 more")])
-    def test_lost_units_are_named_up_to_twenty(self, toy: Toy, units: int, last: str) -> None:
-        toy.answers(losing(*(f"unit {number}" for number in range(units))))
+    def test_lost_units_are_named_once_and_up_to_twenty(self, toy: Toy, units: int, last: str) -> None:
+        toy.answers(losing(*2 * [f"unit {number}" for number in range(units)]))
         outcome = toy.run()
         lost = outcome.report.lost
         assert (outcome.status, len(lost), lost[-1]) == (Status.PARTIAL, units, last)
