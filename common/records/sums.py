@@ -17,7 +17,9 @@ SeriesKey = tuple[Metric, Key, str | None]  # metric, tags and host
 class Block:
     """Values that one writer states of several series together: one of each for every time."""
 
-    def __init__(self, n_series: int) -> None:
+    def __init__(self, n_series: int, numbers: Iterator[int]) -> None:
+        self._numbers = numbers
+        self.order = array("Q")  # when each time was added, among those of all blocks
         self.times = array("d")
         self.values = array("d")  # of all series for the first time, then for the second, …
         self._pack = Struct(f"{n_series}d").pack  # a third of the time of making an array
@@ -26,6 +28,7 @@ class Block:
         """Add one value of each series; struct.error, and nothing is added, for too large an integer."""
         self.values.frombytes(self._pack(*values))
         self.times.append(time)
+        self.order.append(next(self._numbers))
 
 
 class PointBuffer:
@@ -38,11 +41,12 @@ class PointBuffer:
     def __init__(self) -> None:
         # By series: each writer with the times and values of a block, and the number of series in it.
         self._gauges: dict[SeriesKey, list[tuple[str, Block, int, int]]] = {}
+        self._numbers = count()
         self._counts: dict[SeriesKey, dict[int, float]] = {}
 
     def block(self, series: Sequence[SeriesKey], writer: str) -> Block:
         """Return where a writer's values of some series go."""
-        block = Block(len(series))
+        block = Block(len(series), self._numbers)
         for index, key in enumerate(series):
             self._gauges.setdefault(key, []).append((writer, block, index, len(series)))
         return block
@@ -66,7 +70,7 @@ class PointBuffer:
             rows = sorted(
                 row
                 for writer, block, index, width in parts
-                for row in zip(block.times, repeat(writer), count(), block.values[index::width])
+                for row in zip(block.times, repeat(writer), block.order, block.values[index::width])
             )
             points = {int(time): value for time, _, _, value in rows}  # of one second, the last
             if points:
