@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from common.records.files import CorruptFileError
-
 if sys.version_info >= (3, 14):
     from compression import zstd as zstd
 else:
@@ -22,8 +20,8 @@ MAX_WINDOW_LOG = 23  # zstd may need 8 MB of history; its own tools need more on
 def decompress(path: str, content: Any, size: int) -> Iterator[bytes]:  # Any: a stream has only `read`
     """Yield what a compressed file contains, in chunks of at most `size` bytes.
 
-    A file that is still being written ends where it ends. Where one is corrupt, CorruptFileError follows what
-    could be decompressed.
+    A file that is still being written ends where it ends. Where one is corrupt, OSError follows what could be
+    decompressed.
     """
     options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG}
     is_gzip = path.endswith(".gz")
@@ -33,4 +31,4 @@ def decompress(path: str, content: Any, size: int) -> Iterator[bytes]:  # Any: a
             while chunk := stream.read1(size):  # `read` would drop what precedes an error
                 yield chunk
         except (zlib.error, gzip.BadGzipFile, zstd.ZstdError):
-            raise CorruptFileError("its compressed content is corrupt after what was read") from None
+            raise OSError("its compressed content is corrupt after what was read") from None

@@ -10,7 +10,6 @@ from fleetgauge.records import SCHEMA_VERSION, Event, Json
 MAX_TIME = 2**33  # seconds since the epoch
 MAX_NUMBER = 2**63  # of any integer
 MAX_TEXT = 200
-MAX_RANK = 20  # characters
 
 _EVENTS = {str(event): event for event in Event}
 
@@ -58,7 +57,7 @@ def envelope(value: Json, kind: str) -> Envelope | None:
         raise UnusableRecordError("not_a_record", "event", event)
     if isinstance(rank, (list, dict)):
         raise UnusableRecordError("not_a_record", "rank", rank)
-    rank = "" if rank is None else str(rank)[:MAX_RANK]
+    rank = text(value, "rank")
     writer = f"{run}/{rank}" if rank else run
     fields = (writer, seq, timestamp(value), _EVENTS[event], text(value, "job"), rank)
     return tuple.__new__(Envelope, fields)  # half the time of the constructor, and each record needs it

@@ -64,10 +64,6 @@ class File(NamedTuple):
     pattern: str = ""  # that matched it
 
 
-class CorruptFileError(OSError):
-    """The content of a compressed file is damaged; what precedes the damage was read."""
-
-
 class Content:
     """The bytes of one version of a file, by absolute ranges; `read` makes it a stream, from its start on.
 
@@ -144,7 +140,7 @@ class Disk:
             if below and len(above) == MAX_DEPTH:
                 unreadable.append((directory, TOO_DEEP))
                 below.clear()
-            for name in others:
+            for name in chain(others, _added(directory, others)):
                 if matches([*above, name], parts):
                     try:
                         yield self.file(os.path.join(directory, name))  # noqa: PTH118
@@ -333,6 +329,12 @@ class Files:
         return self._buckets if is_in_s3(path) else self._disk
 
 
+def _added(directory: str, names: Sequence[str]) -> Iterator[str]:
+    """Yield the names of files that a directory has by now: one that was rotated has a new name."""
+    for _, _, found in islice(os.walk(directory), 1):
+        yield from {*found}.difference(names)
+
+
 # Names
 
 
@@ -365,8 +367,7 @@ def former_names(name: str) -> Iterator[str]:
 
 def unit(path: str) -> str:
     """Return the path that a file was written under before it was rotated, numbered or compressed."""
-    directory, slash, name = path.rpartition("/")
-    return directory + slash + min(former_names(name), key=len)
+    return [*former_names(path)][-1]
 
 
 def split(pattern: str) -> list[str]:

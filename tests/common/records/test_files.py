@@ -14,6 +14,8 @@ from common.records.files import (
     MAX_DOCUMENT,
     NOT_THERE,
     TOO_MANY,
+    Disk,
+    File,
     Files,
     Found,
     former_names,
@@ -175,6 +177,23 @@ def test_more_files_than_the_limit_are_reported_and_the_first_are_found(
 
 
 # Files that change
+
+
+def test_file_that_is_rotated_while_it_is_listed_is_found_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, "a.jsonl")
+    path, stat_file = tmp_path / "a.jsonl", Disk.file
+
+    def rotate_once(disk: Disk, name: str) -> File:
+        if path.read_bytes() == b"":
+            path.rename(tmp_path / "a.000001.jsonl")
+            path.write_bytes(b"new")
+        return stat_file(disk, name)
+
+    monkeypatch.setattr(Disk, "file", rotate_once)
+    sizes = {name: file.size for name, file in files().find([str(tmp_path)]).files.items()}
+    assert sizes == {str(path): 3, f"{tmp_path}/a.000001.jsonl": 0}
 
 
 def test_file_that_was_renamed_replaced_or_deleted_is_noticed(tmp_path: Path) -> None:
