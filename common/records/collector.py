@@ -216,11 +216,12 @@ class _Reading(Generic[S, B]):
         # The window of a backfill may begin and end inside a bucket.
         self._window = _complete_buckets(context.window, context.settings.width)
         self._since = _gauges_since(context, self._window)
-        self._sent, self._sent_until = _load_sent(context.memory, context.window)
+        self._sent, self._sent_until = _load_sent(context.memory, self._window, context.settings.width)
         self._counts: Counter[str] = Counter()  # records, bad and other lines of the window
         self._lag = (-math.inf, "")  # the longest from the newest record of a file to its last write; which
-        self._newest: dict[str, float] = {}  # by unit, of what was sent; 0 where a file could not be read
-        self._last: dict[str, tuple[Envelope, B]] = {}  # by writer
+        self._newest: dict[str, float] = {}  # by unit, of what was sent
+        self._last: dict[str, tuple[tuple[Envelope, B], File]] = {}  # by writer, and where it was
+        self._lost: dict[str, float] = {}  # by unit, the last write of its files that were lost
         self._seen: defaultdict[str, set[int]] = defaultdict(set)  # by writer, the numbers of new records
 
     def series(self) -> Iterator[Series]:
@@ -231,6 +232,7 @@ class _Reading(Generic[S, B]):
         check_paths = f"check FLEETGAUGE_{kind.name.upper()}_PATHS"
         for path, why in found.unreadable:
             report.lose(shown(path), f"{why}; {check_paths}")
+            self._lost[unit(path)] = math.inf
         points = PointBuffer()
         grammar = kind.grammar(context, files, points)
         ours, others = Counter[str](), Counter[str]()  # lines by pattern
@@ -243,7 +245,7 @@ class _Reading(Generic[S, B]):
                 if isinstance(error, FileNotFoundError) and self._is_idle(file):  # writers may delete it
                     continue
                 report.lose(shown(file.path), reason(error))
-                self._newest.setdefault(unit(file.path), 0.0)
+                self._lost[unit(file.path)] = file.modified  # files are read in order of their last write
         for pattern, number in others.items():
             if number and not ours[pattern]:
                 why = f"all {number} records there are of another kind than {kind.name}; {check_paths}"
@@ -254,7 +256,10 @@ class _Reading(Generic[S, B]):
         if window.is_live or complete:
             yield from sums
         if window.is_live:
-            yield from grammar.present(list(self._last.values()), complete=complete)
+            # What is newer may be in a file that was lost.
+            last = self._last.values()
+            known = [record for record, file in last if file.modified > self._lost.get(unit(file.path), 0)]
+            yield from grammar.present(known, complete=complete)
             yield from self._ingest_series(len(found.files))
             self._remember(found)
 
@@ -343,10 +348,10 @@ class _Reading(Generic[S, B]):
         if is_damaged and time < no_record_since and (watches or self._is_new(undated)):
             why = f"its last {len(bad_lines)} lines cannot be used: {bad_lines[-1][1]}"
             self._context.report.lose(shown(path), why, "damaged")
-        else:
-            for writer, record in last.items():
-                if writer not in self._last or record[0].timestamp >= self._last[writer][0].timestamp:
-                    self._last[writer] = record
+            self._lost[unit(path)] = file.modified
+        for writer, record in last.items():
+            if writer not in self._last or record[0].timestamp >= self._last[writer][0][0].timestamp:
+                self._last[writer] = (record, file)
         bad_records += self._drop(path, undated if time < until else time, bad_lines)
         self._counts.update(records=records, bad_records=bad_records, other_kind=other_kind)
         if late:
@@ -397,7 +402,7 @@ class _Reading(Generic[S, B]):
         units = {name: time for name, time in self._sent.items() if time >= until - DAY}
         for file in found.files.values():
             name = unit(file.path)
-            unread = 0.0 if name in self._sent else min(file.modified, until)
+            unread = 0.0 if name in self._sent or name in self._lost else min(file.modified, until)
             time = max(self._sent.get(name, 0.0), self._newest.get(name, unread), units.get(name, 0.0))
             if time and max(time, file.modified) >= until - DAY:
                 units[name] = time
@@ -439,15 +444,17 @@ def _skip_older(lines: Iterator[RecordLine], since: float, time_of: TimeOf) -> I
     return iter(older)
 
 
-def _load_sent(memory: Mapping[str, object], window: Window) -> tuple[dict[str, float], int]:
+def _load_sent(memory: Mapping[str, object], window: Window, width: int) -> tuple[dict[str, float], int]:
     """Return the newest time that was sent of each unit, and the end of the last window: 0 if not known.
 
     These are the times before the last run where its window is repeated, because its points were not
-    accepted. What is malformed is ignored.
+    accepted. It may then begin later: as early as the intake takes points. What is malformed is ignored.
     """
     try:
-        until: Any = memory["until"]  # Any: see what is caught
-        units: Any = memory["previous" if window.since == memory["since"] else "units"]
+        since: Any = memory["since"]  # Any: see what is caught
+        until: Any = memory["until"]
+        is_cut = window.since < min(until, (window.earliest or 0) + width)
+        units: Any = memory["previous" if window.since == since or is_cut else "units"]
         return {name: float(time) for name, time in units.items()}, int(until)
     except (LookupError, TypeError, ValueError, AttributeError):
         return {}, 0

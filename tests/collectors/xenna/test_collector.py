@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.record_folder import NOW, Folder, named, xenna
+from support.record_runs import unreadable
 
 RUN = ("pipeline_kind:curate", "run_hash:abc")
 
@@ -57,3 +58,15 @@ def test_a_restarted_run_has_the_age_of_its_newest_record(folder: Folder) -> Non
     points = folder.short(folder.tick().sent)
     assert named(points, "run.last_record_age_seconds") == {(RUN, 0): 300}
     assert points["runs.active", (), 0] == 1
+
+
+@pytest.mark.parametrize(("lost", "known"), [("a.jsonl", {}), ("a.000001.jsonl", {(RUN, 0): 100})])
+def test_the_age_of_a_run_is_unknown_where_its_newest_file_is_lost(
+    folder: Folder, lost: str, known: dict[object, float]
+) -> None:
+    folder.write(xenna(0, 1000), to="a.000001.jsonl", modified=NOW - 1000)
+    folder.write(xenna(1, 100))
+    with unreadable([str(folder.path / lost)]):
+        points = folder.short(folder.tick().sent)
+    assert named(points, "run.last_record_age_seconds") == known
+    assert named(points, "run.stalled").keys() == known.keys()

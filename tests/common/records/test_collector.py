@@ -160,6 +160,16 @@ def test_records_too_late_to_be_sent_are_named_with_the_command(kind: str, tmp_p
     assert folder.tick(NOW + 4500).report.lost == []  # it is named once
 
 
+def test_what_was_late_before_a_kill_is_named_where_the_repetition_begins_later(folder: Folder) -> None:
+    folder.write(xenna(0, 900), modified=NOW - 900)
+    folder.tick()
+    folder.write(*(xenna(n, 900 - 100 * n) for n in range(1, 30)), modified=NOW + 2650)
+    folder.run(NOW + 2700, lambda _: 2)
+    ran = folder.tick(NOW + 3600)
+    assert ran.window.since == NOW + 600  # it is too late for what the killed run began with
+    assert f"--since {iso(NOW - 800)}" in ran.report.lost[0]
+
+
 def test_a_rotated_file_is_not_late_whatever_its_writer_called_it(calls: Folder) -> None:
     for active, rotated in (("a.r1.jsonl", "a.r1.000001.jsonl"), ("b.jsonl", "b.r2.000001.jsonl")):
         calls.write(*(operations(number, 900 - number) for number in range(800)), to=active)
@@ -242,6 +252,12 @@ def test_records_from_the_future_wait_or_are_dropped(folder: Folder) -> None:
 
 
 # Adding up
+
+
+def test_of_two_values_at_one_time_that_of_the_later_line_is_sent(folder: Folder) -> None:
+    more = {"progress": 1.0, "num_outputs": 5}
+    folder.write(xenna(0, 110, more), xenna(1, 100, more), xenna(2, 100))
+    assert progress(folder) == {110: 1.0, 100: 50.0}
 
 
 def test_a_record_that_is_found_twice_counts_once(calls: Folder) -> None:
@@ -373,6 +389,7 @@ def test_a_file_whose_last_lines_are_all_bad_is_lost_and_not_present(
     folder = Folder("xenna", tmp_path)
     folder.write(xenna(0, 100, run_id="r2", run_hash="b"), b"{", xenna(1, 90, run_id="r2", run_hash="b"))
     path = folder.write(*good, *[bad] * 20, to="bad.jsonl")
+    folder.write(xenna(0, 1050, run_id="r3", run_hash="c"), to="bad.000001.jsonl", modified=NOW - 1040)
     if compressed:
         Path(f"{path}.gz").write_bytes(gzip.compress(path.read_bytes()))
         os.utime(f"{path}.gz", (NOW, NOW))
@@ -388,7 +405,7 @@ def test_a_file_whose_last_lines_are_all_bad_is_lost_and_not_present(
             ("pipeline_kind:curate", "run_hash:b")
         ]
     assert folder.ran[0].sent["xenna.ingest.bad_records", (), None, NOW] == 21
-    assert len(named(folder.short(folder.ran[0].sent), "pipeline.progress")) == 2 + len(good)
+    assert len(named(folder.short(folder.ran[0].sent), "pipeline.progress")) == 3 + len(good)
 
 
 def test_bad_lines_among_good_ones_cost_only_themselves(folder: Folder) -> None:
