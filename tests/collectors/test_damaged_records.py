@@ -11,13 +11,11 @@ from support.record_damage import damaged, lost_points
 from support.record_fleets import BEGIN, Disk, ticks_over
 from support.record_runs import HOUR, Runs
 
-LINES = 700  # for each of three kinds, in live runs and in a backfill
-
-each_kind = pytest.mark.parametrize("kind", ["xenna", "gpu_memory", "data_plane"])
+LINES = 700  # for each of three kinds
 
 
-@each_kind
-def test_damaged_lines_cost_only_themselves_in_live_runs(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["xenna", "gpu_memory", "data_plane"])
+def test_damaged_lines_cost_only_themselves_live_and_in_a_backfill(kind: str, tmp_path: Path) -> None:
     made = damaged(kind, 17, LINES)
     disk, runs, bad_records = Disk(made, tmp_path), Runs(kind, tmp_path), 0.0
     for now in ticks_over(made):
@@ -28,12 +26,5 @@ def test_damaged_lines_cost_only_themselves_in_live_runs(kind: str, tmp_path: Pa
         bad_records += ran.sent[f"{kind}.ingest.bad_records", (), None, now]
     assert lost_points(runs, made) == []
     assert bad_records > LINES / 2
-
-
-@each_kind
-def test_damaged_lines_cost_only_themselves_in_a_backfill(kind: str, tmp_path: Path) -> None:
-    made = damaged(kind, 18, LINES)
-    Disk(made, tmp_path).advance(made.last)
-    runs = Runs(kind, tmp_path)
     runs.points = runs.backfill(BEGIN, BEGIN + 2 * HOUR, BEGIN + 3 * HOUR)
     assert lost_points(runs, made) == []

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support.record_folder import MAKERS, NOW, Folder
+from support.record_folder import NOW, Folder
 
 DATA = Path(__file__).parents[1] / "data" / "records"
 CASES = sorted(path.parent for path in DATA.glob("*/*/expected.json"))
@@ -44,7 +44,3 @@ def test_a_case_becomes_what_it_says(case: Path, tmp_path: Path) -> None:
     assert points == {(name, tags, ago): value for name, tags, ago, value in expected["points"]}
     assert dropped == expected["dropped"]
     assert lost == []
-
-
-def test_every_collector_over_records_has_cases() -> None:
-    assert {case.parent.name for case in CASES} == set(MAKERS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -49,16 +48,3 @@ def test_objects_give_the_points_of_files(
     backfills = [runs.backfill(BEGIN, until, until + HOUR) for runs in (in_s3, on_disk)]
     assert backfills[0]
     assert differences(*backfills) == []
-
-
-def test_an_object_of_bad_lines_is_lost_and_runs_are_not_known(bucket: Bucket, tmp_path: Path) -> None:
-    bucket.put("run/a.jsonl", b"{\n" * 50)
-    bucket.put("run/b.jsonl.gz", b"no gzip")
-    runs = Runs("xenna", tmp_path, {"paths": bucket.path("run/")}, core=bucket.core)
-    for now in (int(time.time()) + 5, int(time.time()) + 5 * HOUR):  # then they are idle
-        ran = runs.run(now)
-        assert sorted(one.partition(": ")[0] for one in ran.report.lost) == [
-            bucket.path("run/a.jsonl"),
-            bucket.path("run/b.jsonl.gz"),
-        ]
-        assert "xenna.runs.active" not in {name for name, *_ in ran.sent}

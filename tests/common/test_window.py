@@ -94,8 +94,3 @@ def test_each_tick_since_the_last_one_is_sent_or_too_old(
     else:
         between = range((last // step + 1) * step, at + 1, step)
         assert list(window.ticks) == [tick for tick in between if tick >= now - reach or tick == at]
-
-
-def test_a_tick_exactly_at_the_earliest_second_is_sent() -> None:
-    assert list(due(11_700, 900, 9_000, 9_900).ticks) == [9_900, 10_800, 11_700]
-    assert list(due(11_700, 900, 9_000, 9_901).ticks) == [10_800, 11_700]

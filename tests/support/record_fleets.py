@@ -145,7 +145,6 @@ class Shape:
     intervals: tuple[int, ...] = (20, 30, 45)
     lag: int = 20  # the most that a record takes to reach its file
     damage: float = 0.02  # lines that are none, and records of other kinds, per record
-    shared: bool = True  # some files have two writers
     rivals: bool = False  # two live writers with the same tags
     rotation: bool = True
     removal: bool = False  # an hour after the last record
@@ -172,7 +171,7 @@ def fleet(kind: str, seed: int, shape: Shape | None = None, **settings: str) -> 
         sessions = list(_sessions(chance, shape, kind, writer))
         if shape.rivals and writer == 1:
             sessions += [session._replace(run=f"{session.run}-rival") for session in sessions]
-        shared = shape.shared and kind != "gpu_memory" and writer % 3 == 2
+        shared = kind != "gpu_memory" and writer % 3 == 2  # some files have two writers
         for number, session in enumerate(sessions):
             path = _path(kind, writer - 1 if shared else writer, number if writer % 2 else 0, session)
             records = _WRITERS[kind](chance, shape, writer, session)

@@ -18,16 +18,20 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def test_a_silent_run_is_stalled_and_an_ended_run_is_not_sent(folder: Folder) -> None:
+    """A restarted run has the age of its newest record; the older form has no last record to wait for."""
     folder.write(xenna(0, 3000), xenna(1, 601))
-    folder.write(xenna(0, 600, run_id="r2", run_hash="going"), to="b.jsonl")
-    folder.write(xenna(0, 500, run_id="r3", run_hash="over", event="end", status="ok"), to="c.jsonl")
-    going = ("pipeline_kind:curate", "run_hash:going")
+    folder.write(xenna(0, 900, run_id="r2", run_hash="going"), to="b.jsonl")
+    folder.write(xenna(0, 600, run_id="r3", run_hash="going"), to="c.jsonl")
+    folder.write(xenna(0, 500, run_id="r4", run_hash="over", event="end", status="ok"), to="d.jsonl")
+    folder.write({"timestamp": NOW - 3000, "run_hash": "plain", "metrics": {"progress": 5.0}}, to="e.jsonl")
+    going, plain = ("pipeline_kind:curate", "run_hash:going"), ("run_hash:plain",)
     points = folder.short(folder.tick().sent)
     assert {key: value for key, value in points.items() if key[0].startswith("run") and not key[2]} == {
         ("run.last_record_age_seconds", RUN, 0): 601,
         ("run.stalled", RUN, 0): 1,
         ("run.last_record_age_seconds", going, 0): 600,
         ("run.stalled", going, 0): 0,
+        ("run.last_record_age_seconds", plain, 0): 3000,
         ("runs.active", (), 0): 1,
     }
 
@@ -42,22 +46,6 @@ def test_the_age_of_a_run_is_sent_for_a_day_after_its_last_record(folder: Folder
     assert {name for name, *_ in ran.sent if name.startswith("xenna.run")} == {"xenna.runs.active"}
     path.unlink()
     assert folder.tick(later + 1800).sent["xenna.runs.active", (), None, later + 1800] == 0
-
-
-def test_a_plain_run_has_an_age_but_is_never_called_stalled(folder: Folder) -> None:
-    plain = {"timestamp": NOW - 3000, "pipeline_kind": "k", "run_hash": "h", "metrics": {"progress": 5.0}}
-    folder.write(plain)
-    points = folder.short(folder.tick().sent)
-    assert named(points, "run.last_record_age_seconds") == {(("pipeline_kind:k", "run_hash:h"), 0): 3000}
-    assert named(points, "run.stalled") == {}
-
-
-def test_a_restarted_run_has_the_age_of_its_newest_record(folder: Folder) -> None:
-    folder.write(xenna(0, 900), xenna(1, 800))
-    folder.write(xenna(0, 300, run_id="r2"), to="b.jsonl")
-    points = folder.short(folder.tick().sent)
-    assert named(points, "run.last_record_age_seconds") == {(RUN, 0): 300}
-    assert points["runs.active", (), 0] == 1
 
 
 @pytest.mark.parametrize(("lost", "known"), [("a.jsonl", {}), ("a.000001.jsonl", {(RUN, 0): 100})])

@@ -32,10 +32,6 @@ def test_an_envelope_is_what_its_record_says(fields: dict[str, Any], expected: t
     assert read(**fields) == expected
 
 
-def test_a_record_of_another_kind_is_none_of_ours() -> None:
-    assert read(kind="bee", schema_version=99) is None
-
-
 @pytest.mark.parametrize(
     ("key", "values", "reason"),
     [
@@ -56,16 +52,8 @@ def test_a_line_that_is_no_record_is_refused_by_the_field_that_is_wrong(
         assert (caught.value.reason, caught.value.key) == (reason, key)
 
 
-@pytest.mark.parametrize(
-    ("said", "seconds"),
-    [
-        (1, 1.0),
-        (0.5, 0.5),
-        (MAX_TIME - 1, MAX_TIME - 1.0),
-        ("2026-11-14T00:00:00", 1_794_614_400.0),
-        ("2026-11-14T00:00:00Z", 1_794_614_400.0),
-        ("2026-11-14T01:00:00.5+01:00", 1_794_614_400.5),
-    ],
-)
-def test_a_time_is_a_number_or_iso_8601_and_utc_where_it_does_not_say(said: object, seconds: float) -> None:
-    assert time_of({"timestamp": said}) == seconds
+def test_a_time_is_a_number_or_iso_8601_and_utc_where_it_does_not_say() -> None:
+    day = 1_794_614_400.0
+    stamps = ["2026-11-14T00:00:00", "2026-11-14T00:00:00Z", "2026-11-14T01:00:00.5+01:00"]
+    assert [time_of({"timestamp": stamp}) for stamp in stamps] == [day, day, day + 0.5]
+    assert [time_of({"timestamp": stamp}) for stamp in (1, 0.5, MAX_TIME - 1)] == [1, 0.5, MAX_TIME - 1]

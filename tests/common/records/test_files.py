@@ -19,7 +19,6 @@ from common.records.files import (
     Files,
     Found,
     former_names,
-    reason,
     shown,
     unit,
 )
@@ -63,13 +62,6 @@ def make(root: Path, *names: str, content: bytes = b"") -> None:
 def test_rotated_and_compressed_names_lead_to_one_unit(name: str, former: list[str]) -> None:
     assert list(former_names(name)) == former
     assert unit(f"/shared/{name}") == "/shared/run.jsonl"
-
-
-def test_paths_and_errors_are_shown_as_printable_text() -> None:
-    assert shown(os.fsdecode(b"/a/\xff\x1b[2J\n.jsonl")) == "/a/\\xff\\x1b[2J\\n.jsonl"
-    assert shown("/a/\u00e9 b.jsonl") == "/a/\u00e9 b.jsonl"
-    assert reason(PermissionError(errno.EACCES, "Permission denied", "/a")) == "Permission denied"
-    assert reason(OSError("it is not a regular file")) == "it is not a regular file"
 
 
 # Patterns
