@@ -47,6 +47,8 @@ SCHEME = "s3://"
 COMPRESSED = (".gz", ".zst")
 _MAGIC = re.compile(r"[*?\[]")
 _SUFFIX_NUMBER = re.compile(r"(.+)\.\d{1,9}")
+# The end of a name that was rotated; a larger number may be that of a job or a process.
+_ROTATED = re.compile(r"(?<=[^/])(?:\.[A-Za-z0-9_-]+)?\.0\d{5}(\.[a-z]+)$|\.\d{1,3}$")
 _OWN_NUMBER = re.compile(r"(.+?)(\.[A-Za-z0-9_-]+)?\.\d{6}(\.[a-z]+)")
 DATE = "{date}"
 NOT_THERE = "it does not exist; where that is normal, write a wildcard in the path"
@@ -367,7 +369,7 @@ def former_names(name: str) -> Iterator[str]:
 
 def unit(path: str) -> str:
     """Return the path that a file was written under before it was rotated, numbered or compressed."""
-    return [*former_names(path)][-1]
+    return _ROTATED.sub(r"\1", path.removesuffix(".gz").removesuffix(".zst"))
 
 
 def split(pattern: str) -> list[str]:

@@ -64,6 +64,11 @@ def test_rotated_and_compressed_names_lead_to_one_unit(name: str, former: list[s
     assert unit(f"/shared/{name}") == "/shared/run.jsonl"
 
 
+@pytest.mark.parametrize("name", ["run.812345.jsonl", "run.jsonl.71234"])
+def test_file_that_is_named_after_its_job_or_process_is_its_own_unit(name: str) -> None:
+    assert unit(f"/shared/{name}.gz") == unit(f"/shared/{name}") == f"/shared/{name}"
+
+
 # Patterns
 
 
