@@ -236,6 +236,8 @@ class Buckets:
         """Return an object as it is now; raises OSError."""
         bucket, key = _bucket_and_key(path)
         head = request_s3(lambda: self._client.head_object(Bucket=bucket, Key=key))
+        if not {"ContentLength", "ETag", "LastModified"} <= head.keys():
+            raise OSError("the answer is no object of a bucket; check AWS_ENDPOINT_URL")
         return File(path, head["ContentLength"], head["LastModified"].timestamp(), head["ETag"])
 
     def current(self, file: File) -> File:
