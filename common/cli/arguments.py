@@ -140,7 +140,10 @@ def options_of(
     mode = Mode.EXPLAIN if given.explain else given.mode or Mode.DRY_RUN
     _refuse_odd_pairs(given)
     if given.shard and names != [SHARDED]:
-        raise ConfigurationError(f"--shard is for {SHARDED} alone")
+        raise ConfigurationError(
+            f"--shard is for {SHARDED} alone: run records of nodes' disks on each node (a DaemonSet), and "
+            "records in S3 or on a shared file system in one pod, or in releases with paths of their own"
+        )
     for text in (given.explain or ())[1:]:
         if not all(text.partition("=")):
             raise ConfigurationError(f"--explain: {text!r} is not a tag: write tag=value")
