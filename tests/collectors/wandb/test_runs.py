@@ -245,6 +245,7 @@ class TestGpus:
             ({"config": written_by({"gpu_count": 4})}, 4),
             ({"config": '{"_wandb": {"e": {"w1": {"gpu_count": "4"}}}}'}, 4),
             ({"config": written_by({"gpu_count": 4}, {"gpu_count": 8}, {})}, 8),
+            ({"config": written_by({"os": "Linux"}, {"gpu_count": 1})}, 1),
             ({"config": written_by({"gpu_count": 0})}, 0),
             ({"runInfo": {"gpuCount": 0}}, 0),
             ({"runInfo": {"gpuCount": "2"}}, 2),

@@ -123,10 +123,12 @@ def test_a_card_has_the_sum_of_a_count_and_the_last_value_of_a_gauge(tmp_path: P
     done = count("jobs.succeeded", "job", "What succeeded.")
     points = Points((DONE, failed, cost, age, done), 10, HOURS.since, HOURS.until)
     send(points, [metric(number, END - 900 * number) for metric in (DONE, failed) for number in (3, 2)])
-    send(points, [cost(1234.567, END - 900), age(3902.3, END)])
+    price = gauge("jobs.price", "dollar", "What one costs.")
+    send(points, [cost(1234.567, END - 900), age(3902.3, END), price(1.5, END)])
     send(points, [done(15, END)])
     rate = value("Rate", failed, share_of=(failed, done))
-    widgets = (value("Done", DONE), value("Failed", failed), value("Cost", cost), value("Age", age), rate)
+    named = {"Done": DONE, "Failed": failed, "Cost": cost, "Age": age, "Price": price}
+    widgets = (*(value(title, metric) for title, metric in named.items()), rate)
     boards = {"jobs": [Dashboard("jobs", "Jobs", "x", {"All": widgets})]}
     page = write_page(tmp_path / "a.html", [Outcome("jobs", Status.OK)], {"jobs": points}, HOURS, boards)
     cards = page.read_text().partition("<p>Nothing was sent")[0]
@@ -136,6 +138,7 @@ def test_a_card_has_the_sum_of_a_count_and_the_last_value_of_a_gauge(tmp_path: P
         ("Failed", "5"),
         ("Cost", "1,234.57"),
         ("Age", "1 h 5 min"),
+        ("Price", "1.50"),
         ("Rate", "25.0"),
     ]
 
