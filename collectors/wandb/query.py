@@ -8,28 +8,28 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import NamedTuple
 
 from collectors.wandb.api import Api, Extra, FailedRequestError, GraphqlQuery, RefusedProjectError, Response
 from collectors.wandb.groups import Json
 from collectors.wandb.runs import TERMINAL, Run, RunReader, State, microseconds
 from collectors.wandb.settings import Project, WandbSettings
-from collectors.wandb.slices import LATEST, Page, SliceRequest
+from collectors.wandb.slices import LATEST, Failure, Page, SliceRequest
 from common.collector import Context
-from common.errors import DeadlineExceededError, FleetgaugeError, SourceError
+from common.errors import FleetgaugeError, SourceError
 from common.logs import redact
 from common.names import normalise_tag
-from common.net.retry import Deadline, TransientError, persist
+from common.net.retry import MAX_ATTEMPTS, backoff
 from common.times import EARLIEST, iso
 
 ORDER = "+created_at"
 PROJECTS_PER_PAGE = 200
-COUNT_SECONDS = 120.0  # for a page of projects with their numbers of runs
+COUNT_TRIES = 3  # in a row, of a page of projects with their numbers of runs
 
 _REFUSED = re.compile(r"permission|denied|forbidden|unauthori[sz]ed|not found", re.IGNORECASE)
 
@@ -265,22 +265,36 @@ def _list(
     listed: dict[Project, ProjectInfo] = {}
     cursors = set[str]()
     unreadable = ""
-
-    def request(limit: Deadline) -> tuple[dict[Project, ProjectInfo], str | None, str]:
-        response = api.post(query, limit)
-        return _read_projects(entity, response, is_counted=Extra.RUN_COUNT not in api.missing)
-
+    failures = outages = 0  # in a row
     while True:
-        is_counted = Extra.RUN_COUNT not in api.missing
-        limit = deadline.within(COUNT_SECONDS) if is_counted else deadline
         try:
-            page, cursor, errors = persist(partial(request, limit), limit)
-        except (TransientError, SourceError, DeadlineExceededError) as error:
-            if not is_counted:
-                raise SourceError(f"cannot list the projects of {entity}: {error}") from None
+            response = api.post(query, deadline)
+            is_counted = Extra.RUN_COUNT not in api.missing
+            page, cursor, errors = _read_projects(entity, response, is_counted=is_counted)
+        except FailedRequestError as error:
+            # A server that serves nobody says nothing about the query, and is waited for.
+            if error.failure in (Failure.UNAVAILABLE, Failure.RATE_LIMITED):
+                outages += 1
+            else:
+                failures += 1
             # Counting runs may be too much for the server.
+            if failures >= COUNT_TRIES:
+                api.missing |= {Extra.RUN_COUNT}
+            delay = backoff(failures + outages)
+            if error.wait is not None:
+                delay = error.wait + random.uniform(0, 0.5)  # noqa: S311
+            if failures == MAX_ATTEMPTS or delay >= deadline.remaining():
+                tries = f"{failures + outages} failures in a row"
+                raise SourceError(f"cannot list the projects of {entity}: {error} ({tries})") from None
+            deadline.sleep(delay)
+            continue
+        except SourceError:
+            # It may be too complex with the count of runs.
+            if Extra.RUN_COUNT in api.missing:
+                raise
             api.missing |= {Extra.RUN_COUNT}
             continue
+        failures = outages = 0
         if pause:
             deadline.sleep(deadline.timeout(pause))
         listed |= page
@@ -299,8 +313,8 @@ def _read_projects(
 ) -> tuple[dict[Project, ProjectInfo], str | None, str]:
     """Return a page of projects, the cursor behind which there are more, and the errors beside others.
 
-    The cursor is None where there are no more. Raises SourceError for a project that cannot be read where
-    runs were counted: that may be why. Otherwise it is left out.
+    The cursor is None where there are no more. Raises FailedRequestError for a project that cannot be read
+    where runs were counted: that may be why. Otherwise it is left out.
     """
     models: Json = response.data.get("models")
     errors = response.errors
@@ -313,7 +327,7 @@ def _read_projects(
         named = [node for node in nodes if isinstance(node, dict) and isinstance(node.get("name"), str)]
         unreadable = "" if len(named) == len(nodes) else errors or "some have no name"
         if unreadable and is_counted:
-            raise SourceError(f"W&B could not count the runs of all projects: {unreadable}")
+            raise FailedRequestError(f"W&B could not list all projects: {unreadable}", response.failure)
         page = {
             Project(entity, node["name"]): ProjectInfo(
                 microseconds(node.get("created")), _count(node.get("runCount"))

@@ -13,7 +13,7 @@ from common.errors import ConfigurationError, SourceError
 from common.shards import Shard
 from support.servers.faults import Fault
 from support.servers.wandb import Wandb
-from support.wandb_runs import COHORT, read, rows
+from support.wandb_runs import COHORT, Ran, read, rows
 
 ALL: dict[str, Any] = {"WANDB_PROJECTS": "acme/*"}
 PLAIN: dict[str, str | None] = {"Content-Encoding": None}
@@ -73,10 +73,11 @@ class TestEntities:
     def test_a_server_that_cannot_count_runs_is_listed_without(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(1))
         server.add("acme", "bees")
-        server.faults.add(projects(None, cursor=None, more=False, errors=["x"]))
-        left = read(server, **ALL)
-        assert (left.counts, left.report.lost) == ({"acme/ants": 1, "acme/bees": 0}, [])
-        assert left.report.requests == 1 + 2 + 2
+        for times, requests in ((1, 1 + 2 + 1), (3, 3 + 2 + 2)):
+            server.faults.add(projects(None, cursor=None, more=False, errors=["x"]), times=times)
+            left = read(server, **ALL)
+            assert (left.counts, left.report.lost) == ({"acme/ants": 1, "acme/bees": 0}, [])
+            assert left.report.requests == requests
 
     @pytest.mark.parametrize(
         ("node", "errors", "why"),
@@ -93,7 +94,7 @@ class TestEntities:
     ) -> None:
         server.add("acme", "ants", rows(1))
         answer = projects("ants", node, cursor=None, more=False, **errors)
-        server.faults.add(answer, times=1 + 2)
+        server.faults.add(answer, times=3 + 2)
         left = read(server, **ALL)
         assert (left.error, left.counts) == (None, {"acme/ants": 1})
         assert left.report.lost == [f"acme/*: W&B could not list all of its projects: {why}"]
@@ -138,19 +139,27 @@ class TestEntities:
                 shard = read(server, WANDB_PROJECTS=f"{entity}/*,acme/ants", shard=Shard(index, 2))
                 assert shard.report.lost or shard.error
 
-    @pytest.mark.parametrize("status", [429, 500, 503, 504])
-    @pytest.mark.parametrize(("times", "missing"), [(11, frozenset()), (23, frozenset({Extra.RUN_COUNT}))])
-    def test_a_listing_that_fails_is_tried_again_then_without_counts_then_an_error(
-        self, server: Wandb, status: int, times: int, missing: frozenset[Extra]
+    @pytest.mark.parametrize(("status", "requests"), [(503, 40), (429, 40), (500, 12), (504, 12)])
+    def test_an_outage_is_waited_out_and_does_not_cost_the_numbers_of_runs(
+        self, server: Wandb, status: int, requests: int
     ) -> None:
         server.add("acme", "ants", rows(1))
-        server.faults.add(Fault(status=status), times=times)
-        recovered = read(server, deadline=500, **ALL)
-        assert (recovered.counts, recovered.missing) == ({"acme/ants": 1}, missing)
-        server.faults.add(Fault(status=status), times=None)
-        failed = read(server, deadline=500, **ALL)
-        assert isinstance(failed.error, SourceError)
-        assert "cannot list the projects of acme" in str(failed.error)
+        server.add("acme", "bees")
+        server.faults.add(Fault(status=status), times=40)
+        left = read(server, deadline=3000, **ALL)
+        if status in (503, 429):
+            assert (left.counts, left.missing) == ({"acme/ants": 1, "acme/bees": 0}, frozenset())
+        else:
+            assert "cannot list the projects of acme" in str(left.error)
+        assert [query.status for query in server.requests].count(status) == requests
+
+    def test_a_server_that_counts_too_slowly_is_listed_without_in_time(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(1))
+        left = Ran()
+        server.on("read", lambda _: left.waits.append(25 if len(server.requests) < 3 else 0))
+        server.faults.add(Fault(status=504), times=3)
+        read(server, ran=left, deadline=120, **ALL)
+        assert (left.counts, left.missing) == ({"acme/ants": 1}, frozenset({Extra.RUN_COUNT}))
 
     @pytest.mark.parametrize("cursor", ["x", None, "", ["x"]])
     def test_a_listing_that_does_not_advance_is_an_error(self, server: Wandb, cursor: object) -> None:
