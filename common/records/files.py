@@ -47,8 +47,8 @@ SCHEME = "s3://"
 COMPRESSED = (".gz", ".zst")
 _MAGIC = re.compile(r"[*?\[]")
 _SUFFIX_NUMBER = re.compile(r"(.+)\.\d{1,9}")
-# The end of a name that was rotated; a larger number may be that of a job or a process.
-_ROTATED = re.compile(r"(?<=[^/])(?:\.[A-Za-z0-9_-]+)?\.0\d{5}(\.[a-z]+)$|\.\d{1,3}$")
+# The end of a name that was rotated, by a number or a day; others may be numbers of a job or a process.
+_ROTATED = re.compile(r"(?<=[^/])(?:\.[A-Za-z0-9_-]+)?\.0\d{5}(\.[a-z]+)$|\.(?:\d{1,3}|20\d{6})$")
 _OWN_NUMBER = re.compile(r"(.+?)(\.[A-Za-z0-9_-]+)?\.\d{6}(\.[a-z]+)")
 DATE = "{date}"
 NOT_THERE = "it does not exist; where that is normal, write a wildcard in the path"
