@@ -364,7 +364,9 @@ class _Reading(Generic[S, B]):
 
     def _last_sent(self, path: str) -> float:
         """Return the newest time that was sent of a file: 0 of a new one, infinity where it is not known."""
-        name = next(filter(self._sent.__contains__, former_names(path)), "")
+        # A name that is shorter than that of the unit is of another file.
+        names = (name for name in former_names(path) if len(name) >= len(unit(path)))
+        name = next(filter(self._sent.__contains__, names), "")
         return self._sent.get(name, 0.0 if self._sent_until else math.inf)
 
     def _is_new(self, time: float) -> bool:

@@ -156,13 +156,27 @@ def test_what_was_late_before_a_kill_is_named_where_the_repetition_begins_later(
 
 
 def test_a_rotated_file_is_not_late_whatever_its_writer_called_it(calls: Folder) -> None:
-    for active, rotated in (("a.r1.jsonl", "a.r1.000001.jsonl"), ("b.jsonl", "b.r2.000001.jsonl")):
+    for active, rotated in (
+        ("a.r1.jsonl", "a.r1.000001.jsonl"),
+        ("b.jsonl", "b.r2.000001.jsonl"),
+        ("c.jsonl", "c.jsonl.20261115"),
+    ):
         calls.write(*(operations(number, 900 - number) for number in range(800)), to=active)
         calls.tick()
         calls.write(operations(800, 50), to=active, modified=NOW)
         (calls.path / active).rename(calls.path / rotated)
         calls.write(operations(801, -10), to=active, modified=NOW + 10)
         assert calls.tick(LATER).report.lost == []
+
+
+@pytest.mark.parametrize("name", ["a.812345.jsonl", "a.jsonl.71234"])
+def test_a_new_file_named_after_its_job_is_sent_whatever_was_sent_beside_it(
+    folder: Folder, name: str
+) -> None:
+    folder.write(xenna(0, 100))
+    folder.tick()
+    folder.write(xenna(0, 1500, run_id="r2"), to=name, modified=NOW + 800)
+    assert set(progress(folder, LATER)) == {1500, 100}
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
