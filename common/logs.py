@@ -24,6 +24,7 @@ OURS = ("fleetgauge", "common", "collectors")
 _MIN_SECRET = 4
 _REDACTED = "[redacted]"
 _CREDENTIALS = ("_API_KEY", "_APP_KEY", "_HASH_KEY", "_ACCESS_KEY", "_TOKEN")  # ends of variables
+_MIN_CREDENTIAL = 16  # of a variable that may be another program's switch, such as ..._IMPLICIT_TOKEN=true
 
 # Of the process: a library's log line or a traceback is redacted without knowing of the settings.
 remembered: set[str] = set()
@@ -97,7 +98,7 @@ def guard_streams(environ: Mapping[str, str]) -> None:
     argument. What C code writes to a descriptor is not redacted.
     """
     for name, value in environ.items():
-        if name.endswith(_CREDENTIALS):
+        if name.endswith(_CREDENTIALS) and len(value) >= _MIN_CREDENTIAL:
             remember_secret(value)
     sys.stdout = cast("TextIO", _Redacting(sys.stdout))
     sys.stderr = cast("TextIO", _Redacting(sys.stderr))

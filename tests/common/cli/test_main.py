@@ -65,7 +65,7 @@ def test_help_needs_no_third_party_module() -> None:
 
 @pytest.mark.slow
 def test_error_of_the_command_line_is_one_line() -> None:
-    ran = bare("hots")
+    ran = bare("hots", ANOTHER_IMPLICIT_TOKEN="collector")  # a switch of another program
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
     hint = "there is no collector 'hots' (did you mean 'host'?); there are: "
     assert ran.stderr.startswith(f"run_collector.py: {hint}")
