@@ -111,8 +111,11 @@ def supervise(
                 # In a thread: a server that sends its headers byte by byte keeps within each timeout.
                 given = (outcome, options, environ)
                 report = threading.Thread(target=report_failure, args=given, daemon=True)
-                report.start()
-                report.join(MAX_REPORT)
+                try:
+                    report.start()
+                    report.join(MAX_REPORT)
+                except RuntimeError:  # no thread can be started, as no child could be
+                    report_failure(*given)
                 # It logged under the name of that collector.
                 logs.set_up("run_collector", verbose=options.verbose)
             # A unit that was lost does not make a run bad, an error does.

@@ -142,6 +142,24 @@ def test_report_that_hangs_does_not_stop_the_parent(monkeypatch: pytest.MonkeyPa
     assert released.is_set()
 
 
+def test_parent_that_can_start_no_more_threads_reports_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported, shown = list[str](), list[Outcome]()
+    start = [threading.Thread.start]  # of the thread that waits for the child
+
+    def start_once(thread: threading.Thread) -> None:
+        if not start:
+            raise RuntimeError("can't start new thread")
+        start.pop()(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_once)
+    monkeypatch.setattr(sys, "executable", "/nothing")
+    monkeypatch.setattr(
+        "common.run.run.report_failure", lambda outcome, *_: reported.append(outcome.collector)
+    )
+    assert supervise(["host"], Options(), [], {}, shown.append)
+    assert (reported, [outcome.status for outcome in shown]) == (["host"], [Status.FAILED])
+
+
 @pytest.mark.slow
 def test_push_delivers_points_and_self_metrics(project: Project, intake: Intake) -> None:
     project.add("toy", "context.report.drop('bad_record', 3)\nyield VALUE(7, context.window.until)")
