@@ -71,7 +71,9 @@ class SeriesTable:
         every_tag = set(chain.from_iterable(series.tags for series in added))
         respelt = {*filterfalse(is_stored_as_it_is, every_tag), *every_tag.intersection(self.common_tags)}
         bad_hosts = {*filterfalse(is_host, {series.host for series in added} - {None})}
-        every: dict[_Key, list[Series]] = {}  # by what Datadog makes of them
+        every: dict[_Key, Series] = {}  # by what Datadog makes of them, the first of each
+        # A list for each series would cost as much as all else here.
+        repeated: dict[_Key, list[Series]] = {}
         collided: set[_Key] = set()
         known = len(self._spellings)
         for series in added:
@@ -81,17 +83,20 @@ class SeriesTable:
                 key = self._stored_key(series)
             if self._spellings.setdefault(key, spelling) != spelling:
                 collided.add(key)
-            every.setdefault(key, []).append(series)
+            if key in every:
+                repeated.setdefault(key, [every[key]]).append(series)
+            else:
+                every[key] = series
         for key in self._beyond_cap(known):
             del self._spellings[key]
-            self._lose("series_cap", key, every.pop(key))
-        for key, parts in every.items():
-            metric, _, _, times, values = parts[0]
+            first = every.pop(key)
+            self._lose("series_cap", key, repeated.get(key, [first]))
+        for key, (metric, _, _, times, values) in every.items():
             if key in collided:
-                self._lose("tag_collision", key, parts)
+                self._lose("tag_collision", key, repeated.get(key, [every[key]]))
                 continue
-            if len(parts) > 1:
-                times, values = self._merged(parts)
+            if key in repeated:
+                times, values = self._merged(repeated[key])
             if times:
                 yield Series(metric, key[2], key[1], times, values)
 
