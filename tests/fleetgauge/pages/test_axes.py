@@ -37,6 +37,7 @@ def test_labels_are_few_even_and_within_the_axis(high: float) -> None:
         assert axis.low <= values[0] == 0
         assert values[-1] <= axis.high * 1.0001
         steps = [after - before for before, after in pairwise(values)]
+        assert values[-1] + steps[0] >= axis.high * 0.98
         assert steps == pytest.approx([steps[0]] * len(steps), rel=1e-6)
 
 
