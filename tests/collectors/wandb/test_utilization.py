@@ -352,8 +352,8 @@ class TestIdle:
         assert metrics.IDLE_GPUS not in found
 
     def test_named_are_those_with_most_gpus_and_time(self) -> None:
-        runs = [active("wide", 0.0, 0.0), active("long", 0.0), active("busy", 50.0)]
-        hours = {"long": 8, "wide": 3}
+        runs = [active("broad", 0.0, 0.0), active("long", 0.0), active("busy", 50.0)]
+        hours = {"long": 8, "broad": 3}
         memories = {run: [T0 - hours[run] * HOUR, T0 - STEP, 0, None] for run in hours}
         found = look({"idle": {"acme/ants": [T0 - STEP, memories]}}, runs, T0, idle_runs="1")
         assert found[metrics.IDLE_SECONDS] == {"run:title long run_id:long user:ann": 8 * HOUR}

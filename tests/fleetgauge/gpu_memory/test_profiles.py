@@ -14,6 +14,8 @@ from fleetgauge.gpu_memory.profiles import MAX_ALERTS, MAX_BINS, RankProfile, Se
 Drawn = list[tuple[float, int | None]]
 samples_drawn = st.lists(st.tuples(st.floats(0, 1e6), st.none() | st.integers(0, 10**12)), max_size=700)
 
+TYPES = ("sample", "allocation", "stop", "peak", "made up")
+
 
 def profile(*records: Mapping[str, object], size: int = 10**6) -> RankProfile:
     """A rank that is given its events in batches of a size."""
@@ -115,6 +117,21 @@ def test_extremes_are_absent_until_something_is_known() -> None:
 
 def test_unknown_event_types_cannot_fill_the_memory() -> None:
     assert profile(*({"event_type": f"made up {n}"} for n in range(100))).totals.counts == {"other": 100}
+
+
+@given(st.dictionaries(st.integers(1, 99), st.tuples(st.integers(0, 2), st.sampled_from(TYPES)), min_size=1))
+def test_totals_over_ranks_are_those_of_all_their_events(drawn: dict[int, tuple[int, str]]) -> None:
+    events = [
+        read_event(
+            {"timestamp": at, "rank": rank, "event_type": kind, "memory_allocated": at, "backend": kind}
+        )
+        for at, (rank, kind) in drawn.items()
+    ]
+    session, together = SessionProfile(), RankProfile(None)
+    session.add(events)
+    together.add(events)
+    assert session.totals == together.totals
+    assert together.totals.samples == len(events)
 
 
 def test_statistics_have_the_latest_values_and_forget_a_past_error() -> None:
