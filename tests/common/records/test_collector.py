@@ -87,7 +87,8 @@ def test_a_step_that_is_too_long_for_the_intake_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "back"), [({}, 1800), ({"lookback": "10m"}, 600), ({"lookback": "1h"}, 2940)]
+    ("setting", "back"),
+    [({}, 1800), ({"stage_run_hash": "false"}, 1800), ({"lookback": "10m"}, 600), ({"lookback": "1h"}, 2940)],
 )
 def test_gauges_are_sent_again_for_the_lookback_and_never_too_old(
     tmp_path: Path, setting: dict[str, str], back: int
