@@ -122,10 +122,10 @@ class GpuMemoryGrammar(Grammar[tuple[Source, Measurement]]):
             block.add(envelope.timestamp, values)  # type: ignore[arg-type]  # none of them is None
         elif new:
             # In place of the utilization: the memory in use on a device whose capacity is known.
-            figures = (*measured[:4], None if percent is None else used)
-            named = zip(metrics.GAUGES, figures, strict=True)
+            values = (*measured[:4], None if percent is None else used)
+            named = zip(metrics.GAUGES, values, strict=True)
             host, gpu, tags = source.host, source.gpu, source.tags
-            found = {(host, gpu, name, *tags): figure for name, figure in named if figure is not None}
+            found = {(host, gpu, name, *tags): value for name, value in named if value is not None}
             self._shared.add(source.name, envelope.timestamp, found)
         is_alert = envelope.seq is not None
         if is_alert and new:
@@ -147,19 +147,17 @@ class GpuMemoryGrammar(Grammar[tuple[Source, Measurement]]):
                     self._points.count(metric, (), None, time)
         points: dict[Key, dict[int, float]] = {}  # by host, name and tags
         for (host, gpu, name, *tags), buckets in self._shared.buckets():
-            figures = points.setdefault((host, name, *tags), {})
+            sums = points.setdefault((host, name, *tags), {})
             # Sessions on one device repeat its figures.
             combine = max if gpu and metrics.GAUGES[name].combines is Combine.MAX else sum
             for start, values in buckets.items():
-                figures[start] = figures.get(start, 0) + combine(values)
-        for (host, name, *tags), figures in points.items():
+                sums[start] = sums.get(start, 0) + combine(values)
+        for (host, name, *tags), sums in points.items():
             if name == "utilization_pct":
                 totals = points[host, "device_total_bytes", *tags]
-                figures = {start: used / totals[start] * 100.0 for start, used in figures.items()}
-            times = sorted(figures)
-            yield Series(
-                metrics.GAUGES[name], tuple(tags), host or None, times, [figures[at] for at in times]
-            )
+                sums = {start: used / totals[start] * 100.0 for start, used in sums.items()}
+            times = sorted(sums)
+            yield Series(metrics.GAUGES[name], tuple(tags), host or None, times, [sums[at] for at in times])
 
     def present(self, records: object, *, complete: bool) -> Iterator[Series]:  # noqa: ARG002
         """Yield how many sessions there are of each status."""

@@ -168,8 +168,8 @@ class RunReader:
             # Whether the server updates its figure while a run lasts is not documented: take the larger.
             computed = max(computed, _duration(find(summary, "_wandb.runtime"), "bad_summary_value", flaws))
         row = _document(node.get("systemMetrics"), "bad_system_metrics", flaws)
-        figures = read_figures(row, flaws)
-        gpus, gpu = self._gpus(node, summary, figures, flaws)
+        percentages = read_percentages(row, flaws)
+        gpus, gpu = self._gpus(node, summary, percentages, flaws)
         is_assumed = gpus is None
         gpus = self._assumed_gpus if gpus is None else gpus
         # A resumed run has its first start, and its pauses are not work: the time computed, counted back from
@@ -185,7 +185,7 @@ class RunReader:
         reported = None
         if "systemMetrics" in node:
             timestamp = _number(row.get("_timestamp"), "bad_system_metrics", flaws, 0)
-            reported = sum_figures(figures, gpus, timestamp)
+            reported = sum_percentages(percentages, gpus, timestamp)
         return Run(  # by position, which is faster
             *(str(node["id"]), state, kind, start, seen, worked_from),
             *(duration if ended and duration >= 0 else None, gpus, is_assumed, sweep, target, throughput),
@@ -202,7 +202,11 @@ class RunReader:
         return RunKind.OTHER, None
 
     def _gpus(
-        self, node: Mapping[str, Json], summary: Mapping[str, Json], figures: Figures, flaws: list[str]
+        self,
+        node: Mapping[str, Json],
+        summary: Mapping[str, Json],
+        percentages: GpuPercentages,
+        flaws: list[str],
     ) -> tuple[int | None, str | None]:
         """Return the number of GPUs by the first source that has it, None if unknown; and their name.
 
@@ -227,7 +231,7 @@ class RunReader:
         # a run without any metadata is unknown.
         if known is None and not any(writer.get(key) for writer in writers for key in _GPU_KEYS):
             known = 0 if any(key in writer for writer in writers for key in _OTHER_KEYS) else None
-        return len(figures.devices) if known == 0 else known, gpu
+        return len(percentages.devices) if known == 0 else known, gpu
 
 
 def microseconds(text: Json) -> int | None:
@@ -339,7 +343,7 @@ _Device = tuple[str, int]  # label and index
 _KEY = re.compile(r"system\.gpu\.(process\.)?([0-9]{1,6})\.(gpu|memoryAllocated)(?:/l:(.+))?", re.DOTALL)
 
 
-class Figures(NamedTuple):
+class GpuPercentages(NamedTuple):
     """Percentages of utilisation and of allocated memory by GPU, and the GPUs that the run itself uses."""
 
     busy: dict[_Device, float]
@@ -352,30 +356,30 @@ class Figures(NamedTuple):
         return self.own or {*self.busy, *self.filled}
 
 
-def read_figures(row: Mapping[str, Json], flaws: list[str]) -> Figures:
+def read_percentages(row: Mapping[str, Json], flaws: list[str]) -> GpuPercentages:
     """Return the figures in a row of system metrics. A value that is no percentage is dropped."""
-    figures = Figures({}, {}, set())
+    percentages = GpuPercentages({}, {}, set())
     for key, value in row.items():
         parsed = _parse_key(key)
         percent = None if parsed is None else _number(value, "bad_system_metrics", flaws, 0, 100)
         if parsed is None or percent is None:
             continue
         is_process, is_memory, device = parsed
-        values = figures.filled if is_memory else figures.busy
+        values = percentages.filled if is_memory else percentages.busy
         if is_process:
-            figures.own.add(device)
+            percentages.own.add(device)
             values[device] = percent
         else:
             values.setdefault(device, percent)
-    return figures
+    return percentages
 
 
-def sum_figures(figures: Figures, gpus: int, timestamp: float | None) -> Reported:
+def sum_percentages(percentages: GpuPercentages, gpus: int, timestamp: float | None) -> Reported:
     """Return the sums over the GPUs of a run, which has so many; `timestamp` is that of the row."""
     shares = []
-    for values in (figures.busy, figures.filled):
-        devices = figures.own & values.keys()
-        if not figures.own:
+    for values in (percentages.busy, percentages.filled):
+        devices = percentages.own & values.keys()
+        if not percentages.own:
             # A client sees every GPU of its machine, those of other jobs too: without figures of the process,
             # the first `gpus` indices are the best guess.
             devices = {*sorted(each for each in values if each[1] < gpus)[:gpus]}
