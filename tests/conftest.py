@@ -70,12 +70,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_protocol() -> Generator[None, object, object]:
     """Give back what a test and its fixtures of every scope changed in this process, which others share.
 
-    Logging and signals are set up once per process.
+    Logging and signals are set up once per process, and secrets are redacted in all of it.
     """
     loggers = [logging.getLogger(), *map(logging.getLogger, logs.OURS)]
     levels, handlers = [logger.level for logger in loggers], loggers[0].handlers[:]
     stopping = {number: signal.getsignal(number) for number in signals.NAMES}
+    secrets, logs.remembered = logs.remembered, set()
     result = yield
+    logs.remembered = secrets
     loggers[0].handlers[:] = handlers
     for logger, level in zip(loggers, levels, strict=True):
         logger.setLevel(level)

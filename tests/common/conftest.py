@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from common import logs
 from support.servers.aws import Aws
 from support.standins import Time
-
-
-@pytest.fixture(autouse=True)
-def _no_secrets_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "remembered", set())
 
 
 @pytest.fixture
