@@ -169,16 +169,6 @@ def _complete_buckets(window: Window, width: int) -> Window:
     return replace(window, since=window.since // width * width, until=window.until // width * width)
 
 
-def _gauges_since(context: Context[S], window: Window) -> int:
-    """Return from when on gauges are sent: in a live run from a lookback before its window."""
-    settings = context.settings
-    if window.earliest is None:
-        return window.since
-    lookback = settings.lookback or max(2 * window.step, MIN_LOOKBACK)
-    start = tick(context.now, window.step) - lookback - settings.settle
-    return min(window.since, max(window.earliest, start // settings.width * settings.width))
-
-
 class _Listing(NamedTuple):
     """The files of a run; of the windows of a backfill, while they have the same days."""
 
@@ -212,11 +202,10 @@ class _Reading(Generic[S, B]):
 
     def __init__(self, kind: RecordKind[S, B], context: Context[S]) -> None:
         self._kind = kind
-        self._context = context
         # The window of a backfill may begin and end inside a bucket.
-        self._window = _complete_buckets(context.window, context.settings.width)
-        self._since = _gauges_since(context, self._window)
-        self._sent, self._sent_until = _load_sent(context.memory, self._window, context.settings.width)
+        window = _complete_buckets(context.window, context.settings.width)
+        self._context = replace(context, window=window)
+        self._sent, self._sent_until = _load_sent(context.memory, window, context.settings.width)
         self._counts: Counter[str] = Counter()  # records, bad and other lines of the window
         self._lag = (-math.inf, "")  # the longest from the newest record of a file to its last write; which
         self._newest: dict[str, float] = {}  # by unit, of what was sent
@@ -224,9 +213,19 @@ class _Reading(Generic[S, B]):
         self._lost: dict[str, float] = {}  # by unit, the last write of its files that were lost
         self._seen: defaultdict[str, set[int]] = defaultdict(set)  # by writer, the numbers of new records
 
+    @property
+    def _since(self) -> int:
+        """From when on gauges are sent: in a live run from a lookback before its window."""
+        settings, window = self._context.settings, self._context.window
+        if window.earliest is None:
+            return window.since
+        lookback = settings.lookback or max(2 * window.step, MIN_LOOKBACK)
+        start = tick(self._context.now, window.step) - lookback - settings.settle
+        return min(window.since, max(window.earliest, start // settings.width * settings.width))
+
     def series(self) -> Iterator[Series]:
         """Yield the points of the window: gauges, what adds up, then how writers and the reading are now."""
-        kind, context, window = self._kind, self._context, self._window
+        kind, context, window = self._kind, self._context, self._context.window
         report, losses_before = context.report, context.report.lost_by_reason.copy()
         _, files, found, backfill = _list(kind, context)
         check_paths = f"check FLEETGAUGE_{kind.name.upper()}_PATHS"
@@ -268,7 +267,7 @@ class _Reading(Generic[S, B]):
 
         Of the newest idle file of each unit the last lines are read where they are current.
         """
-        window = self._window
+        window = self._context.window
         selected: list[tuple[File, float]] = []
         idle: dict[str, File] = {}
         with_lines = [file for file in found.files.values() if file.size]
@@ -287,7 +286,7 @@ class _Reading(Generic[S, B]):
 
     def _read(self, grammar: Grammar[B], file: File, lines: Iterator[RecordLine]) -> tuple[int, int]:
         """Add the records of one file; return how many records of this kind and of others it has."""
-        path, since, window = file.path, self._since, self._window
+        path, since, window = file.path, self._since, self._context.window
         new_since, until, earliest = window.since, window.until, window.earliest or 0
         last_sent, sent_until = self._last_sent(path), self._sent_until
         latest = file.modified + MAX_DISORDER
@@ -371,7 +370,7 @@ class _Reading(Generic[S, B]):
 
     def _is_new(self, time: float) -> bool:
         """Return whether a line with a time counts in this run."""
-        return self._window.since <= time < self._window.until
+        return self._context.window.since <= time < self._context.window.until
 
     def _drop(self, path: str, time: float, bad_lines: Collection[BadLine]) -> int:
         """Count what cannot be used of lines, in the run whose window has their time; return how many."""
@@ -400,7 +399,7 @@ class _Reading(Generic[S, B]):
         A file that no run needed to read counts as sent up to its last write. One that is not listed is
         remembered for a day: its directory may be missing for a while.
         """
-        until = self._window.until
+        since, until = self._context.window.since, self._context.window.until
         units = {name: time for name, time in self._sent.items() if time >= until - DAY}
         for file in found.files.values():
             name = unit(file.path)
@@ -409,7 +408,7 @@ class _Reading(Generic[S, B]):
             if time and max(time, file.modified) >= until - DAY:
                 units[name] = time
         previous = self._sent if self._sent_until else units
-        self._context.memory.update(since=self._window.since, until=until, units=units, previous=previous)
+        self._context.memory.update(since=since, until=until, units=units, previous=previous)
 
     def _ingest_series(self, n_files: int) -> Iterator[Series]:
         """Yield how the reading went; counts are of lines that no earlier run has counted."""
