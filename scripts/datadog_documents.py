@@ -1,4 +1,4 @@
-"""What Datadog takes, made from the declarations: dashboards, monitors, metadata.csv, and their page."""
+"""Generate dashboards, monitors, metadata.csv and their page from the declarations."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ COLUMNS = (
 
 
 def all_views() -> list[Views]:
-    """How everything is looked at: each collector, and last fleetgauge itself."""
+    """Return dashboards and monitors of each collector, and last of fleetgauge itself."""
     collectors = [views_of(name, load_collector(name).metrics) for name in registry.names()]
     return [*collectors, health_dashboard.VIEWS]
 
 
 def every_metric() -> list[Metric]:
-    """Every metric that is declared, by name."""
+    """Return every declared metric, sorted by name."""
     metrics = [metric for name in registry.names() for metric in load_collector(name).metrics]
     return sorted((*metrics, *health.METRICS), key=lambda metric: metric.name)
 
 
 def documents() -> dict[Path, str]:
-    """Every document, by the file it belongs into."""
+    """Return the content of every document by its file."""
     target = DocumentTarget()
     made = {}
     for views in all_views():
-        for board in views.dashboards:
-            made[FOLDER / "dashboards" / f"{board.key}.json"] = _json(dashboard_document(board, target))
+        for dashboard in views.dashboards:
+            path = FOLDER / "dashboards" / f"{dashboard.key}.json"
+            made[path] = _json(dashboard_document(dashboard, target))
         for monitor in views.monitors:
             made[FOLDER / "monitors" / f"{monitor.key}.json"] = _json(monitor_document(monitor, target))
     families: dict[str, list[Metric]] = {}
@@ -55,7 +56,7 @@ def documents() -> dict[Path, str]:
 
 
 def stale() -> list[Path]:
-    """Files of the folder that nothing makes any more."""
+    """Return files of the folder that are no longer generated."""
     made = documents()
     return sorted(path for path in FOLDER.rglob("*") if path.is_file() and path not in made)
 
@@ -65,7 +66,7 @@ def _json(document: object) -> str:
 
 
 def _metadata(metrics: list[Metric]) -> str:
-    """In the form of Datadog's integrations."""
+    """Return metadata.csv as Datadog's integrations have it."""
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n", restval="")
     writer.writeheader()
@@ -90,9 +91,10 @@ def _page() -> Iterator[str]:
     yield "\n## Dashboards\n"
     yield "| dashboard | what it shows | sections |"
     yield "| --- | --- | --- |"
-    for board in (board for views in found for board in views.dashboards):
-        sections = ", ".join(board.sections)
-        yield f"| [{board.title}](datadog/dashboards/{board.key}.json) | {board.about} | {sections} |"
+    for dashboard in (dashboard for views in found for dashboard in views.dashboards):
+        sections = ", ".join(dashboard.sections)
+        link = f"[{dashboard.title}](datadog/dashboards/{dashboard.key}.json)"
+        yield f"| {link} | {dashboard.about} | {sections} |"
     yield "\n## Monitors"
     yield "A threshold is changed by its key: see [what can be changed](#what-can-be-changed).\n"
     yield "| key | alerts when | why this threshold |"

@@ -1,6 +1,6 @@
-"""Run the CronJob's command against Datadog, W&B and AWS on loopback, and account for every point.
+"""Run the CronJob's command against Datadog, W&B and AWS on loopback, and check that every point arrived.
 
-Started by `scripts/demo`, which makes the environment first.
+`scripts/demo` installs the environment and starts this.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ PREFIX = "demo/datadog/collectors"
 KEY = "a-key-of-forty-characters-for-demo-only-"
 APP_KEY = "an-application-key-for-the-demo-only-123"
 RUN_COLLECTOR = str(ROOT / "scripts" / "run_collector.py")
-KEPT = 3600.0  # seconds
-OWN = "demo-node"  # what this machine is called
+KEEP_SECONDS = 3600.0
+OWN = "demo-node"  # the name of this machine
 RECORDS = ("data_plane", "gpu_memory", "xenna")
 HIGHLIGHTS = (
     *("data_plane.bytes_outstanding", "data_plane.wall_ms.p95", "gpu_memory.alerts"),
@@ -55,7 +55,7 @@ SELF_NAMES = {metric.name for metric in SELF_METRICS}
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line's grammar."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(prog="scripts/demo", description=__doc__, allow_abbrev=False)
     made.add_argument("--all", action="store_true", help="list every series, not only a few")
     made.add_argument("--html", metavar="FILE", help="draw the past week of W&B runs on a page")
@@ -67,14 +67,14 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         type=float,
         nargs="?",
-        const=KEPT,
-        help="leave the servers running for an hour, or so long, or until Ctrl-C",
+        const=KEEP_SECONDS,
+        help="leave the servers running for so long (an hour), or until Ctrl-C",
     )
     return made
 
 
 def main(argv: list[str]) -> int:
-    """The exit code of the run that is shown; 1 where its points are not accounted for."""
+    """Return the exit code of the run that is shown; 1 where points that were sent did not arrive."""
     options = parser().parse_args(argv)
     with (
         tempfile.TemporaryDirectory(prefix="fleetgauge-demo-") as folder,
@@ -102,7 +102,7 @@ def main(argv: list[str]) -> int:
 
 
 def prepare(folder: Path, aws: Aws, intake: Intake, wandb: Wandb) -> dict[str, str]:
-    """Fill the servers and the disk, and push the hour before; answers the environment of the CronJob."""
+    """Fill the servers and the disk, push the hour before, and return the environment of the CronJob."""
     now = time.time()
     (folder / "state").mkdir()
     for name in RECORDS:
@@ -134,10 +134,10 @@ def prepare(folder: Path, aws: Aws, intake: Intake, wandb: Wandb) -> dict[str, s
 
 
 def push_the_hour_before(intake: Intake, environment: Mapping[str, str]) -> None:
-    """Push ticks before this one, as the CronJob would have: who idles is known after an hour.
+    """Push the ticks of the last hour, as the CronJob would have: a run is idle after an hour.
 
-    Of records there are none yet; what follows is sent from there on. The intake's clock is set back as ours
-    is, so that the points are as young as they were then.
+    There are no records yet: the next run sends all that follow. The intake's clock is set back as ours is,
+    so that no point is too old.
     """
     logging.disable(logging.INFO)
     for earlier in (3600, 2700, 1800, 900):
@@ -152,15 +152,15 @@ def push_the_hour_before(intake: Intake, environment: Mapping[str, str]) -> None
 
 
 def push_a_node(folder: Path, environment: Mapping[str, str]) -> None:
-    """Push what a node with GPUs would: there need not be any here, so they are simulated."""
+    """Push what a node with GPUs would. The GPUs are simulated."""
     node = [sys.executable, str(ROOT / "scripts" / "demo_node.py"), str(folder)]
     subprocess.run(node, env={**os.environ, **environment}, check=True)
 
 
 def run(arguments: list[str], environment: Mapping[str, str], *, quiet: bool = False) -> int:
-    """Run the service's command as the CronJob does; its exit code. Its log is shown where it fails.
+    """Run the service's command as the CronJob does and return its exit code; show its log where it fails.
 
-    Quiet, it shows only the last line of its output.
+    With `quiet` only the last line of its output is shown.
     """
     print("$ scripts/run_collector.py", shlex.join(arguments), flush=True)
     ran = subprocess.run(
@@ -178,72 +178,73 @@ def run(arguments: list[str], environment: Mapping[str, str], *, quiet: bool = F
     return ran.returncode
 
 
-class Account(NamedTuple):
-    """The points of one collector: as it says it sent, those about itself that came, and what is held."""
+class PointCount(NamedTuple):
+    """Points of one collector: sent, as it reports; self-metrics that arrived; stored by the intake."""
 
     sent: int
-    about_itself: int
-    held: int
+    self_metrics: int
+    stored: int
 
 
-def accounts(intake: Intake) -> dict[str, Account]:
-    """What every collector sent, by its own word, beside what the intake holds of it."""
-    held = Counter(map(sender, intake.points))
-    # Two runs of one tick state `collector.up` for the same second: that is one point.
-    stated = {write.key for write in intake.write_log if write.key.metric in SELF_NAMES}
-    about = Counter(map(sender, stated))
+def count_points(intake: Intake) -> dict[str, PointCount]:
+    """Return what every collector reports to have sent, beside what the intake stores of it."""
+    stored = Counter(map(sender, intake.points))
+    # Two runs of one tick send `collector.up` for the same second: that is one point.
+    written = {write.key for write in intake.write_log if write.key.metric in SELF_NAMES}
+    self_metrics = Counter(map(sender, written))
     sent: Counter[str] = Counter()
     for key, value in intake.points.items():
         sent[sender(key)] += int(value) if key.metric == SENT.name else 0
-    return {name: Account(sent[name], about[name], held[name]) for name in sorted(held | about)}
+    names = sorted(stored | self_metrics)
+    return {name: PointCount(sent[name], self_metrics[name], stored[name]) for name in names}
 
 
 def sender(key: PointKey) -> str:
-    """Who sent a point: metrics begin with the collector's name, those about itself have it as a tag."""
+    """Return the collector that sent a point: self-metrics have it as a tag, others begin with it."""
     if key.metric in SELF_NAMES:
         return next(tag.partition(":")[2] for tag in key.tags if tag.startswith("collector:"))
     return key.metric.partition(".")[0]
 
 
 def show(intake: Intake, *, everything: bool) -> int:
-    """Print some values, then the accounts; 1 where a point is missing, or nobody sent it."""
-    print("What Datadog holds now:\n" if everything else "What Datadog holds now, for example:\n")
+    """Print some values and the number of points; return 1 where a point is missing or was never sent."""
+    print("Values in Datadog now:\n" if everything else "Values in Datadog now, for example:\n")
     rows = list(latest(intake) if everything else highlights(intake))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for name, text, whose in rows:
-        print(f"  {name:<{widths[0]}}  {text:>{widths[1]}}  {whose}".rstrip())
-    print("\nAll that was sent, the ticks of the hour before and the simulated node included:")
-    print(f"\n  {'collector':<12}{'points sent':>13}{'about itself':>14}{'held':>9}")
-    found = accounts(intake)
-    total = Account(*(sum(column) for column in zip(*found.values(), strict=True)))
-    for name, account in [*found.items(), ("all", total)]:
-        print(f"  {name:<12}{account.sent:>13,}{account.about_itself:>14,}{account.held:>9,}")
-    wrong = [name for name, one in found.items() if one.sent + one.about_itself != one.held]
+    for name, text, tags in rows:
+        print(f"  {name:<{widths[0]}}  {text:>{widths[1]}}  {tags}".rstrip())
+    print("\nAll points, with the ticks of the hour before and the simulated node:")
+    print(f"\n  {'collector':<12}{'points sent':>13}{'self-metrics':>14}{'stored':>9}")
+    counts = count_points(intake)
+    total = PointCount(*(sum(column) for column in zip(*counts.values(), strict=True)))
+    for name, count in [*counts.items(), ("all", total)]:
+        print(f"  {name:<12}{count.sent:>13,}{count.self_metrics:>14,}{count.stored:>9,}")
+    wrong = [name for name, count in counts.items() if count.sent + count.self_metrics != count.stored]
     if wrong or intake.dropped:
-        print(f"\nNot accounted for: {', '.join(wrong) or 'nobody'}; {intake.dropped} points were too old.")
+        print(f"\nPoints differ: {', '.join(wrong) or 'none'}; {intake.dropped} points were too old.")
         return 1
     print(
-        f"\nEvery point is accounted for: {total.sent:,} + {total.about_itself:,} = {total.held:,}, "
+        f"\nEvery point arrived: {total.sent:,} + {total.self_metrics:,} = {total.stored:,}, "
         f"in {len(intake.requests)} requests. Nothing left this machine."
     )
     return 0
 
 
 def latest(intake: Intake) -> Iterator[tuple[str, str, str]]:
-    """The latest point of each series: metric, value, and whose it is."""
+    """Yield the latest point of each series: metric, value, tags."""
     for name in intake.names():
         for (tags, host), points in sorted(intake.series(name).items(), key=str):
             yield name, rounded(points[max(points)]), labels(tags, host)
 
 
 def labels(tags: tuple[str, ...], host: str | None) -> str:
-    """What tells a series from others: the tags that not all of them have, and the host."""
+    """Return the tags that distinguish a series, and its host."""
     own = [tag for tag in tags if tag not in ("env:demo", "service:fleetgauge")]
     return " ".join([*own, *([f"host:{host}"] if host else [])])
 
 
 def highlights(intake: Intake) -> Iterator[tuple[str, str, str]]:
-    """A few metrics, each with one of its series."""
+    """Yield a few metrics, each with one of its series."""
     rows = list(latest(intake))
     for name in HIGHLIGHTS:
         first, *others = [row for row in rows if row[0] == name]
@@ -252,16 +253,16 @@ def highlights(intake: Intake) -> Iterator[tuple[str, str, str]]:
 
 
 def values(intake: Intake) -> Iterator[tuple[str, list[str]]]:
-    """For each metric the largest value that a series has now, and whose it is; this machine's own last."""
+    """Yield the largest latest value of each metric with its tags, preferably not of this machine."""
     for name in intake.names():
         last = {series: points[max(points)] for series, points in intake.series(name).items()}
-        series = max(last, key=lambda one: (one[1] != OWN, last[one], str(one)))
+        series = max(last, key=lambda each: (each[1] != OWN, last[each], str(each)))
         yield name, [rounded(last[series]), labels(*series)]
 
 
 def keep(environment: Mapping[str, str], seconds: float) -> None:
-    """Leave the servers running, and say how to reach them."""
-    print("\nThe servers stay. Paste this into another terminal, then try for example")
+    """Leave the servers running, and print how to reach them."""
+    print("\nThe servers keep running. Paste this into another terminal, then try for example")
     print("scripts/run_collector.py all --since 1h --step 1m --html .")
     print("scripts/provision.py --push\n")
     for name, value in environment.items():

@@ -1,7 +1,7 @@
 """Push two ticks of a simulated node with two GPUs, as the DaemonSet of the host collector would.
 
-Started by `scripts/demo.py`, with the environment of the service, in a process of its own. NVIDIA's binding
-is the real one, and takes what is here for the driver's library.
+`scripts/demo.py` starts it in a process of its own, with the environment of the service. NVIDIA's binding is
+the real one; only the driver's library is simulated.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ LINKS = 18
 _SUCCESS, _UNINITIALIZED, _INVALID_ARGUMENT, _INSUFFICIENT_SIZE = 0, 1, 2, 7
 
 
-def board(index: int) -> dict[str, Any]:
-    """What an H100 at work answers."""
+def gpu(index: int) -> dict[str, Any]:
+    """Return what NVML reports of a busy H100."""
     used = (61 + 4 * index) * GIB
     return {
         "nvmlDeviceGetName": ["NVIDIA H100 80GB HBM3"],
@@ -55,7 +55,7 @@ def board(index: int) -> dict[str, Any]:
         "nvmlDeviceGetTotalEnergyConsumption": [10**9],
         "nvmlDeviceGetClockInfo(1)": [1740],
         "nvmlDeviceGetClockInfo(2)": [2619],
-        "nvmlDeviceGetCurrentClocksEventReasons": [4],  # held at its power cap
+        "nvmlDeviceGetCurrentClocksEventReasons": [4],  # throttled by its power cap
         "nvmlDeviceGetPcieReplayCounter": [0],
         "nvmlDeviceGetTotalEccErrors(0, 0)": [3],
         "nvmlDeviceGetTotalEccErrors(1, 0)": [0],
@@ -67,14 +67,14 @@ def board(index: int) -> dict[str, Any]:
 
 
 class Gpus(Driver):
-    """The driver's library, of two boards, of which the second reports an error to the first who listens."""
+    """A driver's library of two GPUs; the second reports one XID error to the first listener."""
 
     def __init__(self) -> None:
-        self.boards = [board(0), board(1)]
+        self.gpus = [gpu(0), gpu(1)]
         every = {"nvmlInitWithFlags": [], "nvmlShutdown": [], "nvmlDeviceGetCount_v2": [2]}
-        super().__init__({**every, "devices": self.boards})
-        self.heard = threading.Event()
-        self._reported = False
+        super().__init__({**every, "devices": self.gpus})
+        self.reported = threading.Event()
+        self._sent = False
         self._registered: Any = None
 
     # The arguments are what the binding hands to a C function: pointers, structures and numbers.
@@ -89,9 +89,9 @@ class Gpus(Driver):
     def nvmlDeviceGetComputeRunningProcesses_v3(self, device: Any, count: Any, room: Any) -> int:  # noqa: N802
         processes = self.device(device)["processes"]
         count._obj.value = len(processes)
-        for place, process in enumerate(processes if room else ()):
+        for index, process in enumerate(processes if room else ()):
             for field, value in process.items():
-                setattr(room[place], field, value)
+                setattr(room[index], field, value)
         return _SUCCESS if room else _INSUFFICIENT_SIZE
 
     def nvmlEventSetCreate(self, _events: Any) -> int:  # noqa: N802
@@ -102,32 +102,32 @@ class Gpus(Driver):
         return _SUCCESS
 
     def nvmlEventSetWait_v2(self, _events: Any, event: Any, _milliseconds: Any) -> int:  # noqa: N802
-        if self._reported:
-            self.heard.set()  # and counted: whoever listens asks for the next one
+        if self._sent:
+            self.reported.set()  # and counted: the listener asks for the next one
             return _UNINITIALIZED
-        self._reported = True
+        self._sent = True
         event._obj.device, event._obj.eventType, event._obj.eventData = self._registered, 8, XID
         return _SUCCESS
 
 
 def main(folder: Path) -> int:
-    """Push both ticks; 1 where one of them was not as it should be."""
+    """Push both ticks; return 1 where one of them was not ok."""
     pynvml.nvmlLib = gpus = Gpus()
     root = HostRoot(folder)
     for pid in PIDS:
         root.process(pid, "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n")
-    of_node = {"NODE_NAME": NODE, "HOST_ROOT": str(folder), "HOST_PATHS": ","}
-    of_node |= {"HOST_GPU_VIDEO": "true", "HOST_GPU_PROCESSES": "true"}
-    environment = {**os.environ, **{f"FLEETGAUGE_{name}": value for name, value in of_node.items()}}
+    node = {"NODE_NAME": NODE, "HOST_ROOT": str(folder), "HOST_PATHS": ","}
+    node |= {"HOST_GPU_VIDEO": "true", "HOST_GPU_PROCESSES": "true"}
+    environment = {**os.environ, **{f"FLEETGAUGE_{name}": value for name, value in node.items()}}
     clock = Clock(time.time() - SECONDS + AHEAD)
     good = True
     for _ in range(2):
         outcome = run("host", Options(Mode.PUSH, timeout=60, step=60, every=60), environment, clock=clock)
-        good &= outcome.status is Status.OK and gpus.heard.wait(60)
+        good &= outcome.status is Status.OK and gpus.reported.wait(60)
         clock.now += SECONDS
         root.cpu(user=100 + SECONDS * 70, idle=900 + SECONDS * 30)
-        for place, one in enumerate(gpus.boards):
-            one["nvmlDeviceGetTotalEnergyConsumption"] = [10**9 + SECONDS * (689_200 + 1000 * place)]
+        for index, each in enumerate(gpus.gpus):
+            each["nvmlDeviceGetTotalEnergyConsumption"] = [10**9 + SECONDS * (689_200 + 1000 * index)]
     return 0 if good else 1
 
 

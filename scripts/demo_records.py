@@ -1,7 +1,7 @@
-"""What the jobs of the demo leave on disk: half an hour of a pipeline, of GPU memory and of a data plane.
+"""Write the records of the demo's jobs: half an hour of a pipeline, of GPU memory and of a data plane.
 
-The records of the pipeline and of the data plane are written by the probes themselves, by a clock that runs
-as fast as it is asked; those of GPU memory have the form that stormlog writes.
+The probes themselves write those of the pipeline and of the data plane, with a simulated clock; those of GPU
+memory have the form that stormlog writes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STAGES = ("download", "caption", "embed")
 
 
 def write_records(folder: Path, now: float) -> None:
-    """The records of all jobs up to now, in a folder for each collector that reads them."""
+    """Write the records of all jobs up to now, one folder per collector."""
     for write, name in ((_xenna, "xenna"), (_gpu_memory, "gpu_memory"), (_data_plane, "data_plane")):
         directory = folder / name
         directory.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def write_records(folder: Path, now: float) -> None:
 
 
 def _xenna(directory: Path, now: int) -> None:
-    """One pipeline that ended well some minutes ago, and one at work."""
+    """Write the records of a pipeline that ended well some minutes ago, and of one that is running."""
     for run_hash, began, ended in (("3f9d", now - SPAN, now - 900), ("77b2", now - 1200, None)):
         clock = Clock(began)
         body = {"pipeline_kind": "curate", "run_hash": run_hash, "stages": list(STAGES)}
@@ -49,7 +49,7 @@ def _xenna(directory: Path, now: int) -> None:
 
 
 def _progress(elapsed: float, span: float) -> dict[str, float]:
-    """What cosmos-xenna tells of a pipeline of 2,400 inputs that has run for so long."""
+    """Return the metrics of a pipeline of 2,400 inputs after so many seconds, as cosmos-xenna names them."""
     inputs, done = 2400, int(2400 * min(1.0, elapsed / span))
     rate = done / elapsed if elapsed else 0.0
     metrics: dict[str, float] = {
@@ -72,32 +72,32 @@ def _progress(elapsed: float, span: float) -> dict[str, float]:
         "cluster/total_obj_store_gb": 150,
         "cluster/avail_obj_store_gb": 96.5,
     }
-    for place, stage in enumerate(STAGES):
-        figures = {
+    for index, stage in enumerate(STAGES):
+        stage_metrics = {
             "actors_target": 0,
             "actors_pending": 0,
             "actors_ready": 4,
-            "actors_running": 4 - place,
-            "actors_idle": place,
-            "tasks_completed": max(0, done - 40 * place),
+            "actors_running": 4 - index,
+            "actors_idle": index,
+            "tasks_completed": max(0, done - 40 * index),
             "tasks_failed": 0,
-            "queue_in": 12 * place,
+            "queue_in": 12 * index,
             "queue_out": 3,
-            "slots_used": 8 - 2 * place,
-            "slots_empty": 2 * place,
+            "slots_used": 8 - 2 * index,
+            "slots_empty": 2 * index,
             "speed_tasks_per_s": 0.4,
             "throughput_tasks_per_s": 1.3,
-            "bottleneck": int(place == 1),
-            "resource/cpu_util_pct": 180 - 40 * place,
+            "bottleneck": int(index == 1),
+            "resource/cpu_util_pct": 180 - 40 * index,
             "resource/mem_gb": 6.5,
             "resource/actor_count": 4,
         }
-        metrics |= {f"stage/{stage}/{name}": value for name, value in figures.items()}
+        metrics |= {f"stage/{stage}/{name}": value for name, value in stage_metrics.items()}
     return metrics
 
 
 def _gpu_memory(directory: Path, now: int) -> None:
-    """The sinks of two ranks of a job, of which the second ran out of memory and was started again."""
+    """Write the sinks of two ranks of a job; the second ran out of memory and was restarted."""
     ran_out = now - 1200
     for rank, began in enumerate((now - SPAN, ran_out + 60)):
         sink = directory / f"rank-{rank}"
@@ -108,10 +108,10 @@ def _gpu_memory(directory: Path, now: int) -> None:
         (sink / "manifest.json").write_text(json.dumps({"schema_version": 2, "sessions": sessions}))
         events = (json.dumps(event) for event in _memory_events(rank, began, now))
         (sink / "segment-000001.jsonl").write_text("".join(f"{event}\n" for event in events))
-    moment = gmtime(ran_out)
-    dump = directory / f"oom_dump_{strftime('%Y%m%dT%H%M%SZ', moment)}_1"
+    dumped = gmtime(ran_out)
+    dump = directory / f"oom_dump_{strftime('%Y%m%dT%H%M%SZ', dumped)}_1"
     dump.mkdir()
-    created = {"created_at_utc": strftime("%Y-%m-%dT%H:%M:%SZ", moment), "reason": "out of memory"}
+    created = {"created_at_utc": strftime("%Y-%m-%dT%H:%M:%SZ", dumped), "reason": "out of memory"}
     (dump / "manifest.json").write_text(json.dumps(created | {"backend": "cuda"}))
 
 
@@ -132,8 +132,8 @@ def _session(name: str, status: str, rank: int, began: int, ended: int | None) -
 
 
 def _memory_events(rank: int, began: int, now: int) -> Iterator[dict[str, Any]]:
-    """A sample every thirty seconds, rising to a warning and, on rank 1, to what is critical."""
-    whose = {
+    """Yield a sample every thirty seconds, rising to a warning and, on rank 1, to a critical one."""
+    common = {
         "schema_version": 4,
         "session_id": f"demo-session-{rank}",
         "job_id": "ants-7",
@@ -150,7 +150,7 @@ def _memory_events(rank: int, began: int, now: int) -> Iterator[dict[str, Any]]:
         reserved = allocated + 6 * GIB
         share = reserved / (80 * GIB)
         kind = "critical" if share > 0.92 else "warning" if share > 0.84 else "sample"
-        yield whose | {
+        yield common | {
             "timestamp_ns": at * 10**9,
             "event_type": kind,
             "context": "a step of training",
@@ -165,7 +165,7 @@ def _memory_events(rank: int, began: int, now: int) -> Iterator[dict[str, Any]]:
 
 @dataclass
 class Clock:
-    """A clock that stands until it is moved on."""
+    """A clock that only moves when it is set."""
 
     now: float
 
@@ -175,7 +175,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Tensor:
-    """As much of a tensor as tells how large it is."""
+    """The part of a tensor that gives its size."""
 
     shape: tuple[int, ...]
 
@@ -188,7 +188,7 @@ class Tensor:
 
 @dataclass
 class Store:
-    """A data plane whose calls take a while by the clock."""
+    """A data plane whose calls advance the clock."""
 
     clock: Clock
 
@@ -205,7 +205,7 @@ class Store:
 
 
 def _data_plane(directory: Path, now: int) -> None:
-    """A job that puts 64 rollouts of 1 MiB every twenty seconds, reads them, and clears most of them."""
+    """Write the records of a job that puts 64 rollouts of 1 MiB every 20 s, reads them and clears most."""
     clock = Clock(now - SPAN)
     sink = JsonlEvents(f"{directory}/", interval_s=10, job="ants-7", rank=0, clock=clock)
     client = MetricsDataPlaneClient(Store(clock), sink, sole_writer=True, clock=clock)
@@ -213,7 +213,7 @@ def _data_plane(directory: Path, now: int) -> None:
         clock.now = now - SPAN + step
         keys = [f"rollout-{step}-{number}" for number in range(64)]
         client.put_samples(keys, "train", {"tokens": Tensor((64, 262_144))})
-        with suppress(TimeoutError):  # as a trainer would, which then goes on
+        with suppress(TimeoutError):  # a trainer would ignore it as well
             client.get_samples(keys, "train", ["tokens"])
         client.clear_samples(keys[:60], "train")
         sink.flush()  # the clock is ahead of the sink's own thread otherwise

@@ -1,4 +1,4 @@
-"""Documents that cannot drift, because they are made from the declarations they describe.
+"""Generate the documents that follow from declarations.
 
 Started by `scripts/generate`. With `--check` nothing is written, and a stale document is an error.
 """
@@ -61,19 +61,19 @@ EXAMPLE = """\
 
 
 def families() -> dict[str, tuple[Metric, ...]]:
-    """Every metric, by the collector that emits it; the runner's own last."""
+    """Return the metrics of each collector, and last the self-metrics."""
     return {name: load_collector(name).metrics for name in registry.names()} | {"every run": health.METRICS}
 
 
 def known_for_the_past() -> set[Metric]:
-    """The metrics that a backfill can send."""
+    """Return the metrics that a backfill can send."""
     collectors = [load_collector(name) for name in registry.names()]
     return {
         metric
-        for one in collectors
-        if one.has_history
-        for metric in one.metrics
-        if metric not in one.live_only
+        for collector in collectors
+        if collector.has_history
+        for metric in collector.metrics
+        if metric not in collector.live_only
     }
 
 
@@ -89,7 +89,7 @@ $ eval "$(scripts/run_collector.py --completion zsh)"
 
 
 def metric_table(metrics: Iterable[Metric]) -> str:
-    """A Markdown table of metrics, in the order of their declaration."""
+    """Return a Markdown table of metrics, in the order of their declaration."""
     rows = ["| metric | kind | unit | tags | over tags | meaning | past |", f"|{' --- |' * 7}"]
     known = known_for_the_past()
     for metric in metrics:
@@ -103,7 +103,7 @@ def metric_table(metrics: Iterable[Metric]) -> str:
 
 
 def metrics_page() -> str:
-    """docs/metrics.md"""
+    """Return docs/metrics.md."""
     parts = [NOTE, "# Metrics\n", METRICS]
     for name, metrics in families().items():
         parts += [f"## {name}\n", metric_table(metrics), EXAMPLES, metric_examples.table(metrics)]
@@ -111,16 +111,16 @@ def metrics_page() -> str:
 
 
 def limits(info: FieldInfo) -> str:
-    """Between what a value must be."""
+    """Return the limits of a value as text."""
     low, high = (
-        "".join(written(getattr(one, bound), info) for one in info.metadata if hasattr(one, bound))
+        "".join(written(getattr(each, bound), info) for each in info.metadata if hasattr(each, bound))
         for bound in ("ge", "le")
     )
     return f" From {low} to {high}." if high else f" At least {low}." if low else ""
 
 
 def settings_table(model: type[Settings]) -> str:
-    """A Markdown table of settings: the variable, the key in the file, the default, the meaning."""
+    """Return a Markdown table of settings: variable, key in the file, default, meaning."""
     secret = secret_variables(model)
     rows = ["| variable | key in the file | default | meaning |", "| --- | --- | --- | --- |"]
     for name, info in model.model_fields.items():
@@ -136,24 +136,26 @@ TITLES = {"": "Every run", "datadog": "Datadog", "provision": "Dashboards and mo
 
 
 def models() -> dict[str, type[Settings]]:
-    """Every settings class, by its table of the file; that of every run has none."""
+    """Return every settings class by its table of the file; that of every run has none."""
     collectors = {name: load_collector(name).settings for name in registry.names()}
     return {"": CoreSettings, "datadog": DatadogSettings, "provision": ProvisionSettings, **collectors}
 
 
 def settings_page() -> str:
-    """docs/settings.md"""
+    """Return docs/settings.md."""
     parts = [NOTE, "# Settings\n", SETTINGS]
     for table, model in models().items():
         title = TITLES.get(table, f"Collector {table}")
-        place = f"[{table}]" if table else "the top level"
+        location = f"[{table}]" if table else "the top level"
         parts.append(f"## {title}\n")
-        parts.append(f"In the file: {place}.\n\n{settings_table(model)}" if model.model_fields else "None.\n")
+        parts.append(
+            f"In the file: {location}.\n\n{settings_table(model)}" if model.model_fields else "None.\n"
+        )
     return "\n".join(parts)
 
 
 def example_file() -> str:
-    """docs/fleetgauge.example.toml: every setting, commented out, with its default."""
+    """Return docs/fleetgauge.example.toml: every setting, commented out, with its default."""
     parts = [EXAMPLE]
     for table, model in models().items():
         parts += [f"\n[{table}]\n"] if table else []
@@ -172,12 +174,12 @@ def example_file() -> str:
 
 
 def command_line_page() -> str:
-    """docs/command-line.md"""
+    """Return docs/command-line.md."""
     return f"{NOTE}\n# Command line\n\n```text\n{arguments.parser(width=100).format_help()}```\n{COMPLETION}"
 
 
 def readmes() -> Iterator[tuple[Path, str]]:
-    """The README with its collectors and version renewed, and each collector's with its metrics."""
+    """Yield the README with its collectors and version renewed, and each collector's with its tables."""
     rows = ["| name | reads |", "| --- | --- |"]
     for name in registry.names():
         path = Path("collectors", name, "README.md")
@@ -199,7 +201,7 @@ def readmes() -> Iterator[tuple[Path, str]]:
 
 
 def main(check: bool) -> int:
-    """0 when every document is up to date, or has been made so."""
+    """Return 0 where every document is up to date or was written; 1 with `check` and a stale one."""
     documents = {
         ROOT / "docs" / "metrics.md": metrics_page(),
         ROOT / "docs" / "settings.md": settings_page(),

@@ -1,4 +1,4 @@
-"""docs/licences.md: the licence of every package that the image holds, as the package itself says."""
+"""Make docs/licences.md: the licence of every package of the image, as its metadata names it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ fleetgauge.
 
 
 def licence(about: metadata.PackageMetadata) -> str:
-    """An SPDX expression where the package has one, or else what it says in words; never nothing."""
+    """Return the SPDX expression of a package, or its classifiers; raise SystemExit where it has neither."""
     named = [about[key] for key in ("License-Expression", "License") if key in about]
     written = str(named[0]) if named else ""
     classified = [
@@ -41,7 +41,7 @@ def licence(about: metadata.PackageMetadata) -> str:
 
 
 def page() -> str:
-    """The page; a package that is not installed as locked is an error, for its licence may be another."""
+    """Return the page; a package of another version than locked is an error."""
     rows = []
     for name, version in LOCKED.findall(LOCK.read_text(encoding="utf-8")):
         about = metadata.metadata(name)

@@ -1,4 +1,4 @@
-"""A file that people write, with a part that is made: it stands between `NAME:begin` and `NAME:end`."""
+"""Renew the generated part of a file, between the lines `NAME:begin` and `NAME:end`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def renewed(path: Path, part: str, made: str, source: str | None = None) -> str:
-    """The file's text, or another of it, with that part made anew. The lines with the two markers stay."""
+    """Return the file's text (or `source`) with new content between the two markers."""
     pattern = re.compile(rf"^(.*\b{part}:begin\b.*\n)(?:.*\n)*?(.*\b{part}:end\b)", re.MULTILINE)
     if source is None:
         source = path.read_text("utf-8") if path.exists() else ""

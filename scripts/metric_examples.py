@@ -1,6 +1,6 @@
-"""How each metric is worked out, how it is asked for in Datadog, and what it was in a run of the demo.
+"""Make a table of each metric's formula, a Datadog query for it, and its value in a run of the demo.
 
-The formulas are written by hand in docs/formulas.toml; the values are what `scripts/demo --values` wrote.
+The formulas are written by hand in docs/formulas.toml; `scripts/demo --values` writes the values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ABSENT = "absent: the demo has none"
 
 @cache
 def formulas() -> dict[str, str]:
-    """Every formula by the name or the pattern it is of; those of whole names first."""
+    """Return every formula by metric name or pattern, names first."""
     tables = tomllib.loads(FORMULAS.read_text(encoding="utf-8")).values()
     found = {name: text for table in tables for name, text in table.items()}
     return dict(sorted(found.items(), key=lambda item: ("*" in item[0], -len(item[0]))))
@@ -31,13 +31,13 @@ def formulas() -> dict[str, str]:
 
 @cache
 def values() -> dict[str, list[str]]:
-    """A value of each metric that the demo sends, and the tags of the series that has it."""
+    """Return a value of each metric that the demo sends, and the tags of its series."""
     found: dict[str, list[str]] = json.loads(VALUES.read_text(encoding="utf-8"))
     return found
 
 
 def formula(name: str) -> str:
-    """How a metric is worked out; of one that nobody wrote down, that its source has it."""
+    """Return how a metric is computed; without an entry it is its source's own value."""
     for pattern, text in formulas().items():
         if fnmatchcase(name, pattern):
             return text.replace("{key}", name[len(pattern.partition("*")[0]) :])
@@ -45,15 +45,15 @@ def formula(name: str) -> str:
 
 
 def query(metric: Metric) -> str:
-    """A query that means something: series that do not combine into one number are kept apart."""
+    """Return a useful query; series that do not combine into one number are grouped by tag."""
     return series_query(metric, ["env:demo"], metric.tags if metric.combines is Combine.NONE else ())
 
 
 def table(metrics: Iterable[Metric]) -> str:
-    """A Markdown table: metric, formula, query, value."""
+    """Return a Markdown table: metric, formula, query, value."""
     rows = ["| metric | formula | example query | in the demo |", "| --- | --- | --- | --- |"]
     for metric in metrics:
         value, labels = values().get(metric.name, (ABSENT, ""))
-        told = f"{value} `{labels}`" if labels else value
-        rows.append(f"| `{metric.name}` | {formula(metric.name)} | `{query(metric)}` | {told} |")
+        example = f"{value} `{labels}`" if labels else value
+        rows.append(f"| `{metric.name}` | {formula(metric.name)} | `{query(metric)}` | {example} |")
     return "\n".join(rows) + "\n"

@@ -1,7 +1,7 @@
 """Lint the chart and pack it: scripts/package_chart.py [--home URL] [--image REPOSITORY@sha256:...] DIRECTORY
 
-A release knows two things that the repository cannot: where it is hosted, and which image was built for it.
-They are written into a copy, so that the packed chart installs that image unless it is told otherwise.
+A release knows what the repository cannot: where it is hosted, and which image was built for it. Both are
+written into a copy, so that the packed chart installs that image by default.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ HOME = re.compile(r"https://[\w.-]+(/[\w.-]+)*")
 IMAGE = re.compile(r"([a-z0-9][a-z0-9.:/_-]*)@(sha256:[0-9a-f]{64})")
 
 
-def replaced(path: Path, old: str, new: str) -> None:
-    """Change the one line of a file that reads like this; none or several of them is an error."""
+def replace_line(path: Path, old: str, new: str) -> None:
+    """Replace the only line of a file that equals `old`; none or several of them is an error."""
     lines = path.read_text(encoding="utf-8").splitlines()
     if lines.count(old) != 1:
         raise SystemExit(f"{path.name}: expected one line {old!r}")
@@ -29,7 +29,7 @@ def replaced(path: Path, old: str, new: str) -> None:
 
 
 def fill_in(chart: Path, home: str | None, image: str | None) -> None:
-    """Write into a copy of the chart where it comes from and what it installs."""
+    """Write the home and the image into a copy of the chart."""
     if home:
         if not HOME.fullmatch(home):
             raise SystemExit(f"--home {home}: not the address of a repository, as https://host/owner/name")
@@ -39,34 +39,34 @@ def fill_in(chart: Path, home: str | None, image: str | None) -> None:
         match = IMAGE.fullmatch(image)
         if not match:
             raise SystemExit(f"--image {image}: not a repository with a digest, as repository@sha256:...")
-        replaced(chart / "values.yaml", '  repository: ""', f"  repository: {match[1]}")
-        replaced(chart / "values.yaml", '  digest: ""', f"  digest: {match[2]}")
+        replace_line(chart / "values.yaml", '  repository: ""', f"  repository: {match[1]}")
+        replace_line(chart / "values.yaml", '  digest: ""', f"  digest: {match[2]}")
 
 
 def package(folder: Path, home: str | None = None, image: str | None = None) -> Path:
-    """Pack the chart into a folder; the archive."""
+    """Lint the chart, pack it into a folder and return the archive."""
     helm = shutil.which("helm", path=str(ROOT / ".venv" / "bin")) or shutil.which("helm")
     if helm is None:
         raise SystemExit("helm is not installed; locks/dev.txt has it for Linux on x86_64")
-    with tempfile.TemporaryDirectory() as place:
-        copy = shutil.copytree(CHART, Path(place, CHART.name))
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = shutil.copytree(CHART, Path(temporary, CHART.name))
         fill_in(copy, home, image)
         for values in sorted((copy / "ci").glob("*-values.yaml")):
             subprocess.run([helm, "lint", "--strict", "--quiet", copy, "--values", values], check=True)
         packed = [helm, "package", str(copy), "--destination", str(folder)]
-        said = subprocess.run(packed, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return Path(said.strip().rpartition(": ")[2])
+        printed = subprocess.run(packed, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return Path(printed.strip().rpartition(": ")[2])
 
 
 def main(arguments: list[str]) -> int:
-    """0 when it lints and is packed; a bad argument or chart ends with what was wrong."""
+    """Return 0 where the chart was linted and packed."""
     parser = argparse.ArgumentParser(description="Lint the chart and pack it.")
     parser.add_argument("folder", type=Path, metavar="DIRECTORY", help="where the archive goes")
     parser.add_argument("--home", metavar="URL", help="where the repository is hosted")
     parser.add_argument("--image", metavar="REPOSITORY@DIGEST", help="the image that it installs")
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        print(package(chosen.folder, chosen.home, chosen.image))
+        print(package(options.folder, options.home, options.image))
     except subprocess.CalledProcessError as error:
         return int(error.returncode)
     return 0

@@ -1,4 +1,4 @@
-"""Make the pictures of the documents: the week that `scripts/demo --html` draws, and a GPU memory page.
+"""Make the screenshots of the documents: the week that `scripts/demo --html` draws, and a GPU memory page.
 
 Started by `scripts/generate --pictures`. Needs Chromium; nothing leaves this machine.
 """
@@ -27,25 +27,25 @@ def draw_week(page: Path) -> None:
 
 
 def draw_memory(page: Path) -> None:
-    """The page of a recorded session."""
+    """Write the page of a recorded session."""
     sink = ROOT / "tests" / "data" / "stormlog" / "gpu-sink"
     command = [sys.executable, "-m", "fleetgauge.gpu_memory", "report", str(sink), "-o", str(page)]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
-def photograph(chromium: str, page: Path, picture: Path, height: int, most: int = MAX_BYTES) -> None:
-    """The top of a page, as a browser shows it; raises SystemExit where it is too large for a README."""
+def screenshot(chromium: str, page: Path, image: Path, height: int) -> None:
+    """Write the top of a page as an image; raise SystemExit where it is too large for a README."""
     profile = page.with_suffix(".profile")
-    options = [f"--user-data-dir={profile}", f"--screenshot={picture}", f"--window-size=1280,{height}"]
+    options = [f"--user-data-dir={profile}", f"--screenshot={image}", f"--window-size=1280,{height}"]
     subprocess.run([chromium, *FLAGS, *options, page.as_uri()], check=True, capture_output=True, timeout=120)
-    size = picture.stat().st_size
-    if size > most:
-        raise SystemExit(f"{picture.name} has {size:,} bytes, and {most:,} are the most")
-    print(f"{picture.name}: {size:,} bytes")
+    size = image.stat().st_size
+    if size > MAX_BYTES:
+        raise SystemExit(f"{image.name} has {size:,} bytes, above the limit of {MAX_BYTES:,}")
+    print(f"{image.name}: {size:,} bytes")
 
 
 def main() -> int:
-    """Make both; 1 where there is no browser."""
+    """Make both; return 1 where there is no browser."""
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:
         print("there is no Chromium: install the package chromium", file=sys.stderr)
@@ -55,7 +55,7 @@ def main() -> int:
         for name, draw, height in (("fleet", draw_week, 1200), ("gpu-memory", draw_memory, 900)):
             page = Path(folder, f"{name}.html")
             draw(page)
-            photograph(chromium, page, FOLDER / f"{name}.png", height)
+            screenshot(chromium, page, FOLDER / f"{name}.png", height)
     return 0
 
 

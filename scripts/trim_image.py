@@ -1,9 +1,9 @@
-"""Take out of the image's packages what the service can never reach: run by the Dockerfile, nowhere else.
+"""Remove from the image's packages what the service can never import. Only the Dockerfile runs this.
 
-The Datadog client has a module per model, of which few can be imported from here; botocore describes every
-service of AWS; pygments, which rich needs, has a lexer per language; a package may bring its tests. What is
-kept of the first is found by following import statements, also those inside functions and those only for type
-checkers, so that a module may be kept in vain but never missed.
+The Datadog client has a module per model, of which we import few; botocore describes every service of AWS;
+pygments, which rich needs, has a lexer per language; a package may contain its tests. The modules of the
+Datadog client that stay are found by following every import statement, also those inside functions and those
+for type checkers: too many may stay, but none is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEXERS = {"__init__.py", "_mapping.py"}  # what importing rich loads; no code is
 
 
 def imported(source: Path) -> Iterator[str]:
-    """The absolute names a file imports; of `from a import b` both `a` and `a.b`: either may be a module."""
+    """Yield the absolute names a file imports; for `from a import b` both `a` and `a.b` may be modules."""
     for node in ast.walk(ast.parse(source.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -33,37 +33,37 @@ def imported(source: Path) -> Iterator[str]:
 
 
 def with_parents(name: str) -> Iterator[str]:
-    """A module and the packages around it, which are imported first."""
+    """Yield the packages that contain a module, outermost first, and the module."""
     parts = name.split(".")
     yield from (".".join(parts[:length]) for length in range(1, len(parts) + 1))
 
 
 def reachable(sources: Iterable[Path], modules: dict[str, Path]) -> set[str]:
-    """Which modules of a package can be imported, starting from these files."""
+    """Return the modules of a package that can be imported, starting from these files."""
     found: set[str] = set()
-    waiting = list(sources)
-    while waiting:
-        for name in imported(waiting.pop()):
+    queue = list(sources)
+    while queue:
+        for name in imported(queue.pop()):
             for module in with_parents(name):
                 if module in modules and module not in found:
                     found.add(module)
-                    waiting.append(modules[module])
+                    queue.append(modules[module])
     return found
 
 
 def module_name(path: Path, root: Path) -> str:
-    """The dotted name of a file under the directory that packages are installed in."""
+    """Return the dotted name of a file below the folder of installed packages."""
     parts = path.relative_to(root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def trim(packages: Path, service: Path) -> None:
-    """Remove what `service` cannot reach from `packages`; whatever would make that unsafe is an error."""
+    """Remove from `packages` what `service` cannot import; raise ValueError where that would be unsafe."""
     modules = {module_name(path, packages): path for path in (packages / CLIENT).rglob("*.py")}
-    kept = reachable(service.rglob("*.py"), modules)
-    if not kept:
+    needed = reachable(service.rglob("*.py"), modules)
+    if not needed:
         raise ValueError(f"nothing under {service} imports {CLIENT}")
-    for module in modules.keys() - kept:
+    for module in modules.keys() - needed:
         modules[module].unlink()
     descriptions = packages / "botocore" / "data"
     services = {path.name: path for path in descriptions.iterdir() if path.is_dir()}
@@ -76,8 +76,8 @@ def trim(packages: Path, service: Path) -> None:
             lexer.unlink()
     for tests in [path for path in packages.rglob("tests") if path.is_dir()]:
         shutil.rmtree(tests)
-    print(f"{CLIENT}: kept {len(kept)} of {len(modules)} modules")
-    print(f"botocore: kept {len(SERVICES)} of {len(services)} services")
+    print(f"{CLIENT}: {len(needed)} of {len(modules)} modules stay")
+    print(f"botocore: {len(SERVICES)} of {len(services)} services stay")
 
 
 if __name__ == "__main__":

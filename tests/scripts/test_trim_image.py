@@ -63,10 +63,6 @@ def test_what_the_service_can_import_however_late_stays_and_the_rest_goes(packag
     assert data == {*SERVICES, "endpoints.json"} - {"ec2"}
     assert not (packages / "certifi" / "tests").exists()
     assert {path.stem for path in (packages / "pygments" / "lexers").iterdir()} == {"__init__", "_mapping"}
-    assert ran.stdout.splitlines() == [
-        "datadog_api_client: kept 9 of 10 modules",
-        "botocore: kept 6 of 7 services",
-    ]
 
 
 @pytest.mark.parametrize(

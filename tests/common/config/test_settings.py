@@ -133,7 +133,7 @@ def test_value_is_written_as_in_a_variable(field: str, value: object, text: str)
     assert written(value, ToySettings.model_fields[field]) == text
 
 
-def test_credential_in_another_variable_is_redacted_where_settings_are_shown() -> None:
+def test_credential_in_another_variable_is_redacted_in_settings() -> None:
     rows = in_force(toy(FLEETGAUGE_TOY_LABEL=f"about {CANARY}"))
     shown = {row["setting"]: (row["value"], row["from"]) for row in rows}
     assert shown["FLEETGAUGE_TOY_LABEL"] == ("about [redacted]", "the environment")
