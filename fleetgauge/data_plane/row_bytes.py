@@ -174,8 +174,6 @@ def _added(columns: Iterable[Column]) -> Column:
             equal += column
         else:
             uneven.append(column)
-    if not uneven:
-        return equal
     if not any(isinstance(column, list) for column in uneven):
         return sum(uneven, equal)
     listed = (column if isinstance(column, list) else column.tolist() for column in uneven)

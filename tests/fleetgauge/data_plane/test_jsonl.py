@@ -110,6 +110,7 @@ def test_record_has_the_sums_of_its_events(sinks: Sinks) -> None:
         "by whole multiples": ((3, 9.9, 10, 47), [(10, 2), (20, 1), (47, 1)]),
         "overtaken by another thread": ((11, 9, 12), [(12, 3)]),
         "an interval late at most": ((25, 10), [(10, 2)]),
+        "more than an interval late": ((25, 9), [(9, 1), (9, 1)]),
         "clock set back": ((3600, 5), [(5, 1), (5, 1)]),
     }.values(),
 )

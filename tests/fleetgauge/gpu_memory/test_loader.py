@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tracemalloc
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -113,6 +114,17 @@ def test_a_bad_line_costs_itself_and_is_counted_by_reason(
         "line_too_long": 2,
     }
     assert times(tmp_path) == [1.0, 2.0, 4.0]
+
+
+def test_a_line_without_end_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MAX_EVENT_BYTES", 1000)
+    path = sink(tmp_path, line(1) + "x" * 5_000_000)
+    tracemalloc.start()
+    try:
+        assert load_recording(path).losses == {"line_too_long": 1}
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_segments_are_read_by_number_and_pruned_ones_are_missed(tmp_path: Path) -> None:

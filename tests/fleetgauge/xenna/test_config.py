@@ -67,14 +67,17 @@ def test_configuration_that_cannot_work_is_refused_when_built() -> None:
     refused: list[tuple[str, object, str]] = [
         ("pipeline_stats_jsonl_path", "s3://bucket/a.jsonl", "object storage cannot append"),
         ("pipeline_stats_jsonl_path", "{run}.jsonl", "is not one of"),
-        ("pipeline_stats_jsonl_path", "{run_hash}.jsonl", "not known here"),
         ("wandb_log_pipeline_stats", "yes", "true or false"),
         ("wandb_run", "mine", "write own or shared"),
     ]
     refused += [("pipeline_logging_interval_s", odd, "above 0") for odd in (0, float("nan"), "30", True)]
     for name, value, reason in refused:
         with pytest.raises(ValueError, match=reason):
-            make_xenna_wandb_stats_hook({name: value}, "curate", None, None, [])
+            XennaObservabilityConfig.of({name: value})
+    with pytest.raises(ValueError, match="not known here"):
+        make_xenna_wandb_stats_hook(
+            {"pipeline_stats_jsonl_path": "{run_hash}.jsonl"}, "curate", None, None, []
+        )
     with pytest.raises(TypeError, match="pass a config or a mapping"):
         XennaObservabilityConfig.of("yes")
 
