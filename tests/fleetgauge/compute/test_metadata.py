@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import getpass
 import json
@@ -117,6 +118,14 @@ def test_a_part_that_fails_is_left_out_and_logged_once(
         ("DEBUG", "hostname left out: OSError: no kernel today"),
         ("DEBUG", "cpu architecture left out: OSError: no kernel today"),
     ]
+
+
+def test_unknown_memory_is_absent_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    host = dataclasses.replace(NODE, memory_bytes=0)
+    metadata = collect_compute_metadata(env={}, root="/nowhere", host=host)
+    assert not [key for key in metadata if "memory" in key]
+    assert not [record for record in caplog.records if "memory" in record.getMessage()]
 
 
 def test_a_broken_torch_leaves_the_gpus_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
