@@ -80,13 +80,6 @@ class _Crowd:
     shown_before: set[str] = field(default_factory=set)  # in any earlier round
     # The totals of the last page of the round before and of the pages of this round.
     totals: list[int | None] = field(default_factory=list)
-    unserved: int = 0  # rows that this round stepped over
-
-    @property
-    def is_complete(self) -> bool:
-        """Return whether every run was shown, as far as it can be served."""
-        known = len(self.shown & self.shown_before) + self.unserved
-        return any(total is not None and known >= total for total in self.totals[:2])
 
 
 @dataclass(eq=False, slots=True)
@@ -124,8 +117,8 @@ class Slices(Generic[T]):
     each row that an earlier listing could not get; the attribute holds those of this one. `partial` names the
     seconds that are not proven to be complete. A listing that cannot be completed raises SourceError.
 
-    The caller alternates `next` (or `cut`) with `served`, `failed` or `release`, one of which ends every
-    request. One thread only: there is no lock.
+    The caller alternates `next` (or `cut`) with `served` or `failed`, one of which ends every request. One
+    thread only: there is no lock.
     """
 
     def __init__(
@@ -195,17 +188,13 @@ class Slices(Generic[T]):
         self._slices.append(tail)
         return self._request(tail)
 
-    def release(self, request: SliceRequest) -> None:
-        """Take back a request that was not answered for a reason that has nothing to do with it."""
-        request.slice.is_requested = False
-
     def failed(self, request: SliceRequest, failure: Failure, error: Exception) -> None:
         """Note a failed request. Raises SourceError where no other will do better.
 
         `error` is the reason for the message; `failure` decides what happens to the slice.
         """
         piece = request.slice
-        self.release(request)
+        piece.is_requested = False
         if failure is Failure.RATE_LIMITED:
             return
         self.failures += 1
@@ -243,7 +232,7 @@ class Slices(Generic[T]):
 
         Raises SourceError for a page that ignores the filter or the order, and for more than `max_rows` runs.
         """
-        self.release(request)
+        request.slice.is_requested = False
         _check_times(request, page)
         self.rows.update(page.rows)
         if len(self.rows) > self._max_rows:
@@ -337,14 +326,16 @@ class Slices(Generic[T]):
         # A server that never ends its pages must not be read forever.
         if not is_last and crowd.offset <= self._max_rows:
             return
-        is_complete = crowd.is_complete
+        others = [each for each in self.unserved if each[0] != request.since]
+        # Rows that this round showed again, and those that it stepped over.
+        known = len(crowd.shown & crowd.shown_before) + len(self.unserved) - len(others)
+        is_complete = any(total is not None and known >= total for total in crowd.totals[:2])
         if not is_complete and crowd.rounds < MAX_ROUNDS:
             crowd.offset, crowd.rounds, crowd.totals = 0, crowd.rounds + 1, [page.total]
             crowd.shown_before |= crowd.shown
             crowd.shown = set()
             # Each round finds the rows that cannot be served again, at the offsets that they have by then.
-            self.unserved = [each for each in self.unserved if each[0] != request.since]
-            crowd.unserved = 0
+            self.unserved = others
             return
         self._slices.remove(request.slice)
         if not is_complete:
@@ -362,7 +353,6 @@ class Slices(Generic[T]):
         if len(self.unserved) > MAX_UNSERVED:
             raise SourceError(f"W&B cannot serve more than {MAX_UNSERVED} runs: {error}")
         crowd.offset += 1
-        crowd.unserved += 1
         self._size = self._page_size  # in case that it was the size of this row
 
 

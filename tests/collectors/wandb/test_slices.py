@@ -112,7 +112,7 @@ class TestCost:
                 waits = request
             else:
                 slices.served(request, page(total=0))
-        slices.release(waits)
+        slices.failed(waits, Failure.RATE_LIMITED, ERROR)
         assert following(slices).rows == 64
 
 
@@ -199,7 +199,7 @@ class TestDecisions:
             if request.since != SINCE:
                 slices.served(request, page(total=0))
             else:
-                slices.release(request)
+                slices.failed(request, Failure.RATE_LIMITED, ERROR)
         shown = {"a": None, "b": None}  # a third is never shown
         for number, total in enumerate(totals):
             rows = {} if number % 2 else shown
