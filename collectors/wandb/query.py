@@ -29,7 +29,7 @@ from common.times import EARLIEST, iso
 
 ORDER = "+created_at"
 PROJECTS_PER_PAGE = 200
-COUNT_TRIES = 3  # in a row, of a page of projects with their numbers of runs
+COUNT_TRIES = 3  # in a row that fail quickly, of a page of projects with their numbers of runs
 
 _REFUSED = re.compile(r"permission|denied|forbidden|unauthori[sz]ed|not found", re.IGNORECASE)
 
@@ -277,8 +277,8 @@ def _list(
                 outages += 1
             else:
                 failures += 1
-            # Counting runs may be too much for the server.
-            if failures >= COUNT_TRIES:
+            # Counting runs may be too much for the server, and slow failures leave no time for others.
+            if failures >= COUNT_TRIES or error.failure is Failure.HEAVY:
                 api.missing |= {Extra.RUN_COUNT}
             delay = backoff(failures + outages)
             if error.wait is not None:
