@@ -47,7 +47,6 @@ class Listing:
     project: Project
     query: Callable[[SliceRequest], GraphqlQuery]
     slices: Slices[Row]
-    remembered: Unserved
     error: Exception | None = None
     due: float = 0.0  # when it may be requested again
 
@@ -61,11 +60,6 @@ class Listing:
         """How many runs the server counts and never shows; None where it does not count."""
         total = self.slices.total
         return None if total is None else max(0, total - len(self.slices.rows))
-
-    @property
-    def unserved(self) -> Unserved:
-        """The rows to remember. Only a complete listing disproves what was remembered before."""
-        return self.slices.unserved or (self.remembered if self.error else [])
 
 
 class Reader:
@@ -118,7 +112,7 @@ class Reader:
             unserved = remembered.get(str(project), [])
             query = partial(runs_query, project, filters, self.rows, system_metrics)
             slices = Slices[Row](size, settings.max_runs, since, until, unserved)
-            listings.append(Listing(project, query, slices, unserved))
+            listings.append(Listing(project, query, slices))
         self._open.extend(listing for listing in listings if listing.project not in empty)
         # One thread per connection: more would only wait for a connection.
         executor = ThreadPoolExecutor(self.connections, "wandb")
@@ -130,8 +124,7 @@ class Reader:
             self.api.http.close()
             executor.shutdown(cancel_futures=True)
             self._under_way.clear()
-        # What is remembered is forgotten of projects that are no longer read.
-        memory[key] = {str(each.project): each.unserved for each in listings if each.unserved}
+        memory[key] = {str(each.project): each.slices.unserved for each in listings if each.slices.unserved}
         return listings
 
     def _send(self, executor: ThreadPoolExecutor) -> None:

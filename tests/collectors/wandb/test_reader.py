@@ -134,12 +134,6 @@ class TestRequests:
         assert (healed.counts, healed.report.dropped) == ({"acme/ants": 600}, {})
         assert healed.memory["unserved:runs"] == {}
 
-    def test_what_is_remembered_survives_a_run_that_fails_and_not_its_project(self, server: Wandb) -> None:
-        memory = {"acme/ants": [(AT - 9, 0)], "acme/removed": [(AT - 9, 0)]}
-        server.refused["acme", "ants"] = (403, "permission denied")
-        left = read(server, {"unserved:runs": memory})
-        assert left.memory == {"unserved:runs": {"acme/ants": [(AT - 9, 0)]}}
-
     @pytest.mark.parametrize(
         "memory",
         [7, {"acme/ants": 7}, {"acme/ants": [["x", 1], [5, "x"]]}, {"acme/ants": [[10**18, 0], [-5, -1]]}],
