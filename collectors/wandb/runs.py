@@ -115,6 +115,9 @@ class Run(NamedTuple):
 class RunReader:
     """Reads the runs of a project: their kind, GPUs, times and owner.
 
+    `config_keys` and `summary_keys` are to be selected. `_wandb` has the metadata of the clients that wrote a
+    run.
+
     `push_to_main` is a shell pattern of names. `gpu_count_key` is a key of config or summary that has the
     number of GPUs; `assumed_gpus` is taken where nothing has it. Without `owners`, runs have no group and no
     price.
@@ -129,19 +132,11 @@ class RunReader:
         self._target = re.compile(prefix + r"(?:(main)|pr\d+)\.[^.]+\.(.+)\.[^.]+").fullmatch
         self._gpu_count_key = gpu_count_key
         # A nested value is selected by its top-level key.
-        self._selected_keys = [] if gpu_count_key is None else [gpu_count_key, gpu_count_key.split(".")[0]]
+        selected = [] if gpu_count_key is None else [gpu_count_key, gpu_count_key.split(".")[0]]
+        self.config_keys = ["_wandb", *selected]
+        self.summary_keys = [*THROUGHPUT, *selected, "_wandb"]
         self._assumed_gpus = assumed_gpus
         self._owners = owners or Owners()
-
-    @property
-    def summary_keys(self) -> list[str]:
-        """Return the summary keys to select."""
-        return [*THROUGHPUT, *self._selected_keys, "_wandb"]
-
-    @property
-    def config_keys(self) -> list[str]:
-        """Return the config keys to select: `_wandb` has the metadata of the clients that wrote the run."""
-        return ["_wandb", *self._selected_keys]
 
     def read(self, node: Mapping[str, Json], flaws: list[str]) -> Run | None:
         """Return the run of one row, or None; `flaws` gains a reason for each value that was dropped.
