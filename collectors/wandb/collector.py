@@ -82,7 +82,7 @@ def _read(context: Context[WandbSettings]) -> list[Ledger]:
     if window.is_live:
         stored = load_observations(context.memory, at, 2 * window.step)
         if settings.utilization:
-            for project, active in _read_active(reader, runs).items():
+            for project, active in _read_active(reader, listings).items():
                 runs[project] = observe(project, runs[project], active, at, settings, stored)
         context.memory[MEMORY_KEY] = stored
     return [
@@ -120,12 +120,17 @@ def read_listings(reader: Reader) -> list[Listing]:
     return complete
 
 
-def _count_dropped(listing: Listing, report: Report) -> None:
-    """Report what was dropped of single runs, and the seconds that are not complete."""
+def _count_dropped(listing: Listing, report: Report, earlier: Listing | None = None) -> None:
+    """Report what was dropped of single runs, and the seconds that are not complete.
+
+    What was dropped of a run in the `earlier` listing, too, was reported with that.
+    """
     project, slices = listing.project, listing.slices
+    counted = earlier.slices.rows if earlier else {}
     for run, row in slices.rows.items():
         for reason in row.flaws:
-            report.drop(reason, 1, f"{project}, run {run:.100}")
+            if run not in counted or reason not in counted[run].flaws:
+                report.drop(reason, 1, f"{project}, run {run:.100}")
     for second, _ in slices.unserved:
         log.warning("stepped over a run of %s created at %s: W&B fails on it", project, iso(second))
         report.drop("unserved_run", 1, f"{project}, a run created at {iso(second)}")
@@ -135,7 +140,7 @@ def _count_dropped(listing: Listing, report: Report) -> None:
     log.info("%s: %d runs listed, %s unseen", project, len(slices.rows), listing.unseen)
 
 
-def _read_active(reader: Reader, runs: Mapping[Project, list[Run]]) -> dict[Project, list[Run]]:
+def _read_active(reader: Reader, listings: list[Listing]) -> dict[Project, list[Run]]:
     """Return the running runs of each project with their system metrics; a project that fails is lost.
 
     System metrics are heavy, so that they are a second listing, of active runs only. Empty where the server
@@ -143,14 +148,15 @@ def _read_active(reader: Reader, runs: Mapping[Project, list[Run]]) -> dict[Proj
     """
     settings, at, report = reader.context.settings, reader.context.window.ticks[-1], reader.context.report
     # A project without an active run needs no request: nothing of it can be observed.
-    empty = {project for project, listed in runs.items() if not active_runs(listed, at, settings)}
+    empty = {each.project for each in listings if not active_runs(each.runs, at, settings)}
+    earlier = {each.project: each for each in listings}
     found: dict[Project, list[Run]] = {}
     filters = active_since(at - settings.stale_after)
-    for listing in reader.read(runs, filters, empty=empty, system_metrics=True):
+    for listing in reader.read(earlier, filters, empty=empty, system_metrics=True):
         if listing.error:
             report.lose(f"the utilisation of {listing.project}", listing.error)
         else:
-            _count_dropped(listing, report)
+            _count_dropped(listing, report, earlier[listing.project])
             found[listing.project] = listing.runs
     return {} if Extra.SYSTEM_METRICS in reader.api.missing else found
 
@@ -180,7 +186,7 @@ def check(context: Context[WandbSettings]) -> Iterator[str]:
         yield f"projects of {entity} that the key can read: {len(runs):,}, with {sum(runs):,} runs to look at"
     yield from _unmatched_prices(listings, settings)
     if settings.utilization:
-        _read_active(reader, {listing.project: listing.runs for listing in listings})
+        _read_active(reader, listings)
     for part in sorted(reader.api.missing, key=lambda part: part.name):
         yield f"not available at {settings.base_url}: {part}"
 

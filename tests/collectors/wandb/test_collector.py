@@ -153,11 +153,14 @@ class TestCheck:
 
     def test_it_counts_the_runs_and_names_the_seconds_that_a_run_would_lose(self, server: Wandb) -> None:
         crowd = [row(f"c{index}", started=-2, hidden=index % 3 == 0) for index in range(9)]
-        listed = server.add("acme", "ants", [row("odd", "exploded"), *crowd, *rows(20)])
+        # Its config is also in the listing of active runs.
+        active = row("active", "running", ended=-0.01, config="{", system="{")
+        listed = server.add("acme", "ants", [row("odd", "exploded"), active, *crowd, *rows(20)])
         listed[-1].unservable = True
         size: dict[str, Any] = {"FLEETGAUGE_WANDB_PAGE_SIZE": "4"}
         checked, ran = check(server, deadline=500, **size), collect(server, deadline=500, **size)
-        assert checked.dropped == ran.dropped == {"unknown_state": 1, "unserved_run": 1}
+        dropped = {"unknown_state": 1, "unserved_run": 1, "bad_config": 1, "bad_system_metrics": 1}
+        assert checked.dropped == ran.dropped == dropped
         assert checked.report.lost == ran.report.lost
         assert "acme/ants, runs created at" in str(checked.report.lost)
 
