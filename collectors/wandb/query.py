@@ -263,7 +263,6 @@ def _list(
     # A count per project saves a request for every project without runs to read.
     query = GraphqlQuery(_PROJECTS, variables, {"filters": json.dumps(json.dumps(filters))})
     listed: dict[Project, ProjectInfo] = {}
-    cursors = set[str]()
     unreadable = ""
     failures = outages = 0  # in a row
     while True:
@@ -295,16 +294,14 @@ def _list(
             api.missing |= {Extra.RUN_COUNT}
             continue
         failures = outages = 0
-        if pause:
-            deadline.sleep(deadline.timeout(pause))
+        deadline.sleep(deadline.timeout(pause))
         listed |= page
         unreadable = errors or unreadable
         if cursor is None:
             return listed, unreadable
         # A server that repeats a page would be read forever. An empty page may have others behind it.
-        if cursor in cursors:
+        if cursor == variables["after"]:
             raise SourceError(f"the listing of the projects of {entity} does not end")
-        cursors.add(cursor)
         variables["after"] = cursor
 
 
@@ -334,10 +331,7 @@ def _read_projects(
             )
             for node in named
         }
-        cursor = str(models["pageInfo"]["endCursor"] or "") if more else None
-        if cursor == "":
-            raise SourceError(f"W&B has more projects of {entity}, and no cursor to list them")
-        return page, cursor, unreadable
+        return page, str(models["pageInfo"]["endCursor"] or "") if more else None, unreadable
 
 
 def _collisions(

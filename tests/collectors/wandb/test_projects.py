@@ -164,8 +164,7 @@ class TestEntities:
     @pytest.mark.parametrize("cursor", ["x", None, "", ["x"]])
     def test_a_listing_that_does_not_advance_is_an_error(self, server: Wandb, cursor: object) -> None:
         server.faults.add(projects("ants", cursor=cursor), times=None)
-        text = "does not end" if cursor else "no cursor"
-        assert text in str(read(server, **ALL).error)
+        assert "does not end" in str(read(server, **ALL).error)
 
     def test_a_page_without_projects_may_have_others_behind_it(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(1))
