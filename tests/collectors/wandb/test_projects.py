@@ -73,11 +73,13 @@ class TestEntities:
     def test_a_server_that_cannot_count_runs_is_listed_without(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(1))
         server.add("acme", "bees")
-        for times, requests in ((1, 1 + 2 + 1), (3, 3 + 2 + 2)):
-            server.faults.add(projects(None, cursor=None, more=False, errors=["x"]), times=times)
-            left = read(server, **ALL)
-            assert (left.counts, left.report.lost) == ({"acme/ants": 1, "acme/bees": 0}, [])
-            assert left.report.requests == requests
+        nothing = Fault(body='{"data": {"viewer": {}, "models": null}, "errors": ["x"]}', headers=PLAIN)
+        for fault in (nothing, projects(None, cursor=None, more=False, errors=["x"])):
+            for times, requests in ((1, 1 + 2 + 1), (3, 3 + 2 + 2)):
+                server.faults.add(fault, times=times)
+                left = read(server, **ALL)
+                assert (left.counts, left.report.lost) == ({"acme/ants": 1, "acme/bees": 0}, [])
+                assert left.report.requests == requests
 
     @pytest.mark.parametrize(
         ("node", "errors", "why"),
@@ -145,8 +147,9 @@ class TestEntities:
     ) -> None:
         server.add("acme", "ants", rows(1))
         server.add("acme", "bees")
-        server.faults.add(Fault(status=status), times=40)
+        server.faults.add(Fault(status=status, headers={"Retry-After": "7"}), times=40)
         left = read(server, deadline=3000, **ALL)
+        assert min(left.waits[:11]) >= 7
         if status in (503, 429):
             assert (left.counts, left.missing) == ({"acme/ants": 1, "acme/bees": 0}, frozenset())
         else:

@@ -136,9 +136,17 @@ class TestRequests:
 
     @pytest.mark.parametrize(
         "memory",
-        [7, {"acme/ants": 7}, {"acme/ants": [["x", 1], [5, "x"]]}, {"acme/ants": [[10**18, 0], [-5, -1]]}],
+        [
+            *(
+                7,
+                {"acme/ants": 7},
+                {"acme/ants": [["x", 1], [5, "x"]]},
+                {"acme/ants": [[10**18, 0], [-5, -1]]},
+            ),
+            {"acme/ants": [[AT - 9, 0], [AT - 8, 0]]},
+        ],
     )
-    def test_a_memory_that_is_damaged_costs_nothing(self, server: Wandb, memory: object) -> None:
+    def test_a_memory_that_is_damaged_or_outdated_costs_nothing(self, server: Wandb, memory: object) -> None:
         server.add("acme", "ants", rows(30))
         left = read(server, {"unserved:runs": memory})
         assert (left.error, left.counts) == (None, {"acme/ants": 30})

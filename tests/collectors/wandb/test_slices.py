@@ -245,8 +245,8 @@ class TestFailures:
             slices.failed(following(slices), Failure.QUICK, ERROR)
 
     def test_too_many_runs_that_cannot_be_served_lose_the_project(self) -> None:
-        made = evenly(1, 60)
-        for run in made.runs[::2]:
+        made = evenly(1, 300)
+        for run in made.runs[::12]:
             run.unservable = True
-        with pytest.raises(SourceError, match="answered 500"):
+        with pytest.raises(SourceError, match="cannot serve more than 20 runs: answered 500"):
             made.read()
