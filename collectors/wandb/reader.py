@@ -29,7 +29,6 @@ from common.net.http import MAX_RESPONSE_BYTES
 from common.net.retry import backoff, requested_wait, requests_left
 
 ONE_AT_A_TIME_AFTER = 4  # failures in a row of a project, each of which counts towards losing it
-RATE_LIMIT_DELAY = 5.0  # seconds, where the server does not say how long
 SYSTEM_METRICS_PAGE = 200  # runs of a page with their system metrics, of 10 kB each
 RECOVERY = 1 / 8  # of a connection, by which an answer raises the limit again after a rate limit
 
@@ -234,10 +233,9 @@ class Reader:
         # Of the server and not of a project: all requests wait, and fewer are sent.
         if failure in (Failure.UNAVAILABLE, Failure.RATE_LIMITED):
             self._allowed = max(1.0, self._allowed / 2)
-            if failure is Failure.UNAVAILABLE:
-                self._outages += 1
+            self._outages += 1
             if delay is None:
-                delay = RATE_LIMIT_DELAY if failure is Failure.RATE_LIMITED else backoff(self._outages)
+                delay = backoff(self._outages)
         if delay is not None:
             # Jitter, so that a fleet does not come back at one instant.
             self._opens = max(self._opens, now + delay + random.uniform(0, 0.5))  # noqa: S311
