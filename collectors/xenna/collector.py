@@ -138,7 +138,8 @@ class XennaGrammar(Grammar[Statistics]):
             elif self._settings.stage_run_hash:
                 own[metric, (*body.tags, f"stage:{stage}"), None] = value
             else:
-                shared[metric.name, *kind, f"stage:{stage}"] = value
+                # A float, because the sum of integers may be larger than any.
+                shared[metric.name, *kind, f"stage:{stage}"] = float(value)
         return own, shared
 
     def sums(self) -> Iterator[Series]:

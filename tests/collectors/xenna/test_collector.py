@@ -58,3 +58,11 @@ def test_the_age_of_a_run_is_unknown_where_its_newest_file_is_lost(
         points = folder.short(folder.tick().sent)
     assert named(points, "run.last_record_age_seconds") == known
     assert named(points, "run.stalled").keys() == known.keys()
+
+
+def test_sums_of_huge_integers_are_dropped_and_the_others_sent(tmp_path: Path) -> None:
+    folder = Folder("xenna", tmp_path, stage_run_hash="false")
+    huge = {"stage/a/queue_in": 17 * 10**307, "stage/b/queue_in": 1, "progress": float("nan")}
+    folder.write(*(xenna(0, 100, huge, run_id=run) for run in ("r1", "r2")))
+    points = named(folder.short(folder.tick().sent), "stage.queue_in")
+    assert points[("pipeline_kind:curate", "stage:b"), 120] == 2
