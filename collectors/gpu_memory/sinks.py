@@ -35,7 +35,8 @@ class Sinks:
         modified: defaultdict[str, float] = defaultdict(float)
         # Beside segments. A directory has its manifest in it.
         folders = [folder for folder, _, name in (path.rpartition("/") for path in paths) if _SEGMENT in name]
-        listed = files.find([*paths, *(f"{folder}/{MANIFEST_NAME}" for folder in folders)], "*")
+        # Of a directory: segments, and documents like `manifest.json` and `events.json`.
+        listed = files.find([*paths, *(f"{folder}/{MANIFEST_NAME}" for folder in folders)], "[ems]*.json*")
         self.lost = [(path, why, math.inf) for path, why in listed.unreadable if why != NOT_THERE]
         for file in listed.files.values():
             directory, _, name = file.path.rpartition("/")

@@ -163,6 +163,15 @@ def test_a_glob_finds_sinks_and_their_manifests(tmp_path: Path) -> None:
     assert named(folder.short(folder.points), "allocated_bytes") == {(TAGS, 100): GIB}
 
 
+def test_what_else_is_in_a_directory_of_sinks_is_not_lost(folder: SinkFolder) -> None:
+    folder.write(event(100))
+    folder.manifest(session("a", "running"))
+    os.mkfifo(folder.path / "sink" / "control")
+    (folder.path / "notes-\udce9.txt").write_text("")
+    assert folder.statuses() == [1, 0, 0, 0]
+    assert folder.ran[-1].report.lost == []
+
+
 def test_in_s3_a_manifest_is_read_once_and_a_denied_one_is_lost(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
