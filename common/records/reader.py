@@ -136,9 +136,9 @@ def _latest_time(content: Content, offset: int, time_of: TimeOf) -> float | None
     return None
 
 
-def _times(lines: Iterable[RecordLine], time_of: TimeOf) -> list[float]:
+def _times(lines: Iterable[RecordLine], time_of: TimeOf, latest: float = math.inf) -> list[float]:
     times = (time_of(value) for _, value, _ in lines if value is not None)
-    return [time for time in times if time is not None]
+    return [time for time in times if time is not None and time <= latest]
 
 
 # From bytes to lines
@@ -261,7 +261,8 @@ class BackfillReader:
             for piece in chain(unpacked, pieces):
                 lines = list(_lines([piece]))
                 yield from lines
-                times = _times(lines, time_of) or [last]
+                # Lines that will be dropped as too far ahead do not show how far the file was read.
+                times = _times(lines, time_of, file.modified + MAX_DISORDER) or [last]
                 last, position = times[-1], max(position, piece.end)
                 if max(times) >= until:
                     first = piece.start if first is None else first

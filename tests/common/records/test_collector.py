@@ -306,6 +306,18 @@ def test_damage_behind_records_that_have_not_settled_waits_with_them(folder: Fol
         assert ran.report.dropped == dropped
 
 
+@pytest.mark.parametrize("padding", ["", "x" * 150_000])
+def test_records_from_the_future_end_no_window_of_a_backfill(folder: Folder, padding: str) -> None:
+    ages = [*range(3000, 2900, -10), *range(2000, 1900, -10)]
+    lines = [xenna(number, ago, padding=padding) for number, ago in enumerate(ages)]
+    future = [xenna(number, -90_000, run_id="r2") for number in range(500)]
+    folder.write(*lines[:10], *future, xenna(9, -90_000, padding=padding), *lines[10:], modified=NOW - 1000)
+    points = folder.backfill(NOW - 3600, NOW, NOW)
+    assert {ago for _, ago in named(folder.short(points), "pipeline.progress")} == {*ages}
+    assert folder.ran[-1].report.dropped == {"in_future": 501}
+    assert folder.ran[-1].report.lost == []
+
+
 def test_dropped_lines_can_be_traced_to_file_and_byte(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
