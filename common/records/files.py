@@ -46,10 +46,10 @@ ATTEMPTS = 3  # to read a body that breaks off; complete requests are retried by
 SCHEME = "s3://"
 COMPRESSED = (".gz", ".zst")
 _MAGIC = re.compile(r"[*?\[]")
-_SUFFIX_NUMBER = re.compile(r"(.+)\.\d{1,9}")
-# The end of a name that was rotated, by a number or a day; others may be numbers of a job or a process.
-_ROTATED = re.compile(r"(?<=[^/])(?:\.[A-Za-z0-9_-]+)?\.0\d{5}(\.[a-z]+)$|\.(?:\d{1,3}|20\d{6})$")
-_OWN_NUMBER = re.compile(r"(.+?)(\.[A-Za-z0-9_-]+)?\.\d{6}(\.[a-z]+)")
+_SUFFIX_NUMBER = re.compile(r"(.+)(?:\.\d{1,9}|[.-]20\d\d[\d_-]{4,})")
+# The end of a name that was rotated, by a number or a date; others may be numbers of a job or a process.
+_ROTATED = re.compile(r"(?<=[^/])(?:\.[\w-]+)?\.0\d{5}(\.[a-z]+)$|(?:\.\d{1,3}|[.-]20\d\d[\d_-]{4,})$")
+_OWN_NUMBER = re.compile(r"(.+?)(\.[\w-]+)?\.\d{6}(\.[a-z]+)")
 DATE = "{date}"
 NOT_THERE = "it does not exist; where that is normal, write a wildcard in the path"
 
@@ -220,8 +220,10 @@ class Buckets:
         """Return the objects whose paths begin with a prefix: all, or one more than the limit."""
         if (prefix, limit) not in self._listed:
             bucket, key = _bucket_and_key(prefix)
+            # `run.000001.jsonl` is one of `run.jsonl`, and does not begin with it.
+            stem = re.sub(r"(?<=[^/])\.[a-z]*$", "", key)
             pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=bucket, Prefix=key, PaginationConfig={"MaxItems": limit + 1}
+                Bucket=bucket, Prefix=stem, PaginationConfig={"MaxItems": limit + 1}
             )
             answers = request_s3(lambda: list(pages))
             if any("Name" not in page for page in answers):  # botocore parses any XML as an empty page

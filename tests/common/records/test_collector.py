@@ -161,6 +161,8 @@ def test_a_rotated_file_is_not_late_whatever_its_writer_called_it(calls: Folder)
         ("a.r1.jsonl", "a.r1.000001.jsonl"),
         ("b.jsonl", "b.r2.000001.jsonl"),
         ("c.jsonl", "c.jsonl.20261115"),
+        ("d.jsonl", "d.jsonl-20261115"),
+        ("e.jsonl", "e.jsonl.2026-11-15"),
     ):
         calls.write(*(operations(number, 900 - number) for number in range(800)), to=active)
         calls.tick()

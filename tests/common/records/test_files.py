@@ -55,6 +55,8 @@ def make(root: Path, *names: str, content: bytes = b"") -> None:
         ("run.jsonl.2", ["run.jsonl.2", "run.jsonl"]),
         ("run.jsonl.2.gz", ["run.jsonl.2.gz", "run.jsonl.2", "run.jsonl"]),
         ("run.jsonl.20261119", ["run.jsonl.20261119", "run.jsonl"]),
+        ("run.jsonl-20261119.gz", ["run.jsonl-20261119.gz", "run.jsonl-20261119", "run.jsonl"]),
+        ("run.jsonl.2026-11-19_14", ["run.jsonl.2026-11-19_14", "run.jsonl"]),
         ("run.jsonl.zst", ["run.jsonl.zst", "run.jsonl"]),
         ("run.000002.jsonl", ["run.000002.jsonl", "run.jsonl", "run.jsonl"]),
         ("run.r-1.000002.jsonl", ["run.r-1.000002.jsonl", "run.r-1.jsonl", "run.jsonl"]),

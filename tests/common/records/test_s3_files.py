@@ -72,7 +72,7 @@ def times(files: Files, found: list[File], since: float = 0, **options: Any) -> 
 
 NAMES = (
     *("run/a.jsonl", "run/b/c.jsonl.3.gz", "run/d.jsonl.2", "run/.h/e.jsonl", "runs/f.jsonl", "run/g.log"),
-    *("run/.hidden.jsonl", "run/i.jsonl.bak", "run/j.json"),
+    *("run/.hidden.jsonl", "run/i.jsonl.bak", "run/j.json", "runs/f.000001.jsonl"),
 )
 
 
@@ -83,13 +83,18 @@ NAMES = (
         ("run", {"run/a.jsonl", "run/b/c.jsonl.3.gz", "run/d.jsonl.2"}),
         ("run/a.jsonl", {"run/a.jsonl"}),
         ("r*/[ad].jsonl", {"run/a.jsonl", "run/d.jsonl.2"}),
-        ("r*/", {"run/a.jsonl", "run/b/c.jsonl.3.gz", "run/d.jsonl.2", "runs/f.jsonl"}),
+        ("runs/f.jsonl", {"runs/f.jsonl", "runs/f.000001.jsonl"}),
+        ("runs/f.json?", {"runs/f.jsonl", "runs/f.000001.jsonl"}),
+        (
+            "r*/",
+            {"run/a.jsonl", "run/b/c.jsonl.3.gz", "run/d.jsonl.2", "runs/f.jsonl", "runs/f.000001.jsonl"},
+        ),
         ("**/c.jsonl", {"run/b/c.jsonl.3.gz"}),
         ("run/**/c.jsonl", {"run/b/c.jsonl.3.gz"}),
         ("run/.h/*", {"run/.h/e.jsonl"}),
         ("run/b/**", {"run/b/c.jsonl.3.gz"}),
         ("run/[g-j].*", {"run/g.log", "run/i.jsonl.bak", "run/j.json"}),
-        ("", {"run/a.jsonl", "run/b/c.jsonl.3.gz", "run/d.jsonl.2", "runs/f.jsonl"}),
+        ("", {"run/a.jsonl", "run/b/c.jsonl.3.gz", "run/d.jsonl.2", "runs/f.jsonl", "runs/f.000001.jsonl"}),
         *((empty, set()) for empty in ("ru", "ru/", "run/x/*/y", "*/x.jsonl", "ru*/x", "{date}/x")),
     ],
 )
