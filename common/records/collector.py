@@ -396,8 +396,8 @@ class _Reading(Generic[S, B]):
     def _remember(self, found: Found) -> None:
         """Store the newest record of each unit that was sent.
 
-        A file that no run needed to read counts as sent up to its last write. One that is not listed is
-        remembered for a day: its directory may be missing for a while.
+        A file that no run needed to read counts as sent up to its last write. Those that are listed are
+        remembered for a job that goes on a week later, others for a day: their directory may be missing.
         """
         since, until = self._context.window.since, self._context.window.until
         units = {name: time for name, time in self._sent.items() if time >= until - DAY}
@@ -405,7 +405,7 @@ class _Reading(Generic[S, B]):
             name = unit(file.path)
             unread = 0.0 if name in self._sent or name in self._lost else min(file.modified, until)
             time = max(self._sent.get(name, 0.0), self._newest.get(name, unread), units.get(name, 0.0))
-            if time and max(time, file.modified) >= until - DAY:
+            if time and max(time, file.modified) >= until - 8 * DAY:
                 units[name] = time
         previous = self._sent if self._sent_until else units
         self._context.memory.update(since=since, until=until, units=units, previous=previous)
@@ -445,17 +445,17 @@ def _skip_older(lines: Iterator[RecordLine], since: float, time_of: TimeOf) -> I
     return iter(older)
 
 
-def _load_sent(memory: Mapping[str, object], window: Window, width: int) -> tuple[dict[str, float], int]:
+# Any: JSON that any program may have written.
+def _load_sent(memory: Mapping[str, Any], window: Window, width: int) -> tuple[dict[str, float], int]:
     """Return the newest time that was sent of each unit, and the end of the last window: 0 if not known.
 
     These are the times before the last run where its window is repeated, because its points were not
     accepted. It may then begin later: as early as the intake takes points. What is malformed is ignored.
     """
     try:
-        since: Any = memory["since"]  # Any: see what is caught
-        until: Any = memory["until"]
+        until = memory["until"]
         is_cut = window.since < min(until, (window.earliest or 0) + width)
-        units: Any = memory["previous" if window.since == since or is_cut else "units"]
+        units = memory["previous" if window.since == memory["since"] or is_cut else "units"]
         return {name: float(time) for name, time in units.items()}, int(until)
     except (LookupError, TypeError, ValueError, AttributeError):
         return {}, 0

@@ -201,6 +201,17 @@ def test_only_new_records_are_late_after_a_directory_was_missing(calls: Folder, 
     assert "/sub/a.jsonl: 2 records were written too late" in late
 
 
+def test_a_file_that_goes_on_a_week_later_is_not_late(calls: Folder) -> None:
+    week = 7 * 86_400
+    calls.write(operations(0, 100), modified=NOW - 90)
+    for now in (NOW, NOW + 900, NOW + week - 900):
+        calls.tick(now)
+    calls.write(operations(1, 200 - week), modified=NOW + week - 190)
+    ran = calls.tick(NOW + week)
+    assert ran.report.lost == []
+    assert ran.sent["data_plane.ops", CALLS, None, NOW + week - 200] == 1
+
+
 def test_the_command_for_late_sums_sends_complete_buckets(tmp_path: Path) -> None:
     folder = Folder("data_plane", tmp_path, tag_rank="false")
     late = [operations(number, 125 - 10 * number) for number in range(7)]
