@@ -146,7 +146,7 @@ def test_records_too_late_to_be_sent_are_named_with_the_command(kind: str, tmp_p
     assert folder.tick(NOW + 4500).report.lost == []  # it is named once
 
 
-def test_what_was_late_before_a_kill_is_named_where_the_repetition_begins_later(folder: Folder) -> None:
+def test_late_records_of_a_killed_run_are_named_by_the_next_run(folder: Folder) -> None:
     folder.write(xenna(0, 900), modified=NOW - 900)
     folder.tick()
     folder.write(*(xenna(n, 900 - 100 * n) for n in range(1, 30)), modified=NOW + 2650)
@@ -173,9 +173,7 @@ def test_a_rotated_file_is_not_late_whatever_its_writer_called_it(calls: Folder)
 
 
 @pytest.mark.parametrize("name", ["a.812345.jsonl", "a.jsonl.71234"])
-def test_a_new_file_named_after_its_job_is_sent_whatever_was_sent_beside_it(
-    folder: Folder, name: str
-) -> None:
+def test_a_new_file_named_after_its_job_or_process_is_sent(folder: Folder, name: str) -> None:
     folder.write(xenna(0, 100))
     folder.tick()
     folder.write(xenna(0, 1500, run_id="r2"), to=name, modified=NOW + 800)
