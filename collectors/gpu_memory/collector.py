@@ -19,7 +19,7 @@ from common.records.collector import Grammar, Problem, RecordKind, RecordSetting
 from common.records.envelope import MAX_TIME, Envelope, UnusableRecordError
 from common.records.files import Files, shown
 from common.records.sums import Block, Key, LastValues, PointBuffer
-from common.times import DAY
+from common.times import DAY, EARLIEST
 from fleetgauge.gpu_memory import BadEvent, events
 from fleetgauge.gpu_memory.events import Measurement
 from fleetgauge.gpu_memory.sessions import STATUSES
@@ -89,7 +89,7 @@ class GpuMemoryGrammar(Grammar[tuple[Source, Measurement]]):
             event = events.parse_measurement(value)
         except BadEvent as bad:
             raise UnusableRecordError(bad.reason) from None
-        if event.timestamp is None or not 0 < event.timestamp < MAX_TIME:
+        if event.timestamp is None or not EARLIEST <= event.timestamp < MAX_TIME:
             raise UnusableRecordError("bad_timestamp", "timestamp", event.timestamp)
         session = event.session_id or self._sinks.session_of(path)
         found = value.get("device_id")

@@ -316,8 +316,7 @@ class _Reading(Generic[S, B]):
                 envelope, body = record
                 writer, seq = envelope.writer, envelope.seq
                 ours += 1
-                if at > newest:
-                    newest = at
+                newest = max(newest, at)
                 if watches and (writer not in last or at >= last[writer][0].timestamp):
                     last[writer] = record
                 if needed_from <= at < until:

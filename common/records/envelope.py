@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from common.times import EARLIEST
 from fleetgauge.records import SCHEMA_VERSION, Event, Json
 
 MAX_TIME = 2**33  # seconds since the epoch
@@ -86,4 +87,5 @@ def time_of(value: Json) -> float | None:
             stamp = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             return None
-    return float(stamp) if type(stamp) in (int, float) and 0 < stamp < MAX_TIME else None  # NaN is not
+    # NaN is not in it, nor is a time from a clock that was not set.
+    return float(stamp) if type(stamp) in (int, float) and EARLIEST <= stamp < MAX_TIME else None

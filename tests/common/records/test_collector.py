@@ -156,6 +156,15 @@ def test_late_records_of_a_killed_run_are_named_by_the_next_run(folder: Folder) 
     assert f"--since {iso(NOW - 800)}" in ran.report.lost[0]
 
 
+@each_kind
+def test_a_record_from_1970_is_dropped_and_not_late(kind: str, tmp_path: Path) -> None:
+    folder = Folder(kind, tmp_path)
+    folder.tick()
+    folder.write(MAKERS[kind]("a", 5, 60), MAKERS[kind]("a", 6, NOW + 500), modified=NOW + 510)
+    report = folder.tick(LATER).report
+    assert (report.lost, report.dropped) == ([], {"bad_timestamp": 1})
+
+
 def test_a_rotated_file_is_not_late_whatever_its_writer_called_it(calls: Folder) -> None:
     for active, rotated in (
         ("a.r1.jsonl", "a.r1.000001.jsonl"),

@@ -8,24 +8,29 @@ from typing import Any
 import pytest
 
 from common.records.envelope import MAX_TEXT, MAX_TIME, Envelope, UnusableRecordError, envelope, time_of
+from common.times import EARLIEST
 from fleetgauge.records import SCHEMA_VERSION, Event
 
 EVENT = next(iter(Event))
-NO_TIMES: list[Any] = [0, -1, MAX_TIME, True, None, "5", "yesterday", "0001-01-01", [], math.nan, math.inf]
+AT = 1_794_614_400.0
+NO_TIMES: list[Any] = [
+    *(0, -1, EARLIEST - 1, MAX_TIME, math.nan, math.inf),
+    *(True, None, "5", "yesterday", "0001-01-01", "1970-01-01T00:05:00Z", []),
+]
 
 
 def read(**fields: Any) -> Envelope | None:
     value = {"schema_version": SCHEMA_VERSION, "kind": "ant", "run_id": "r1", "seq": 0}
-    return envelope({**value, "event": str(EVENT), "timestamp": 5, **fields}, "ant")
+    return envelope({**value, "event": str(EVENT), "timestamp": AT, **fields}, "ant")
 
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, ("r1", 0, 5.0, EVENT, "", "")),
-        ({"job": "j", "rank": 3, "seq": 2**63 - 1}, ("r1/3", 2**63 - 1, 5.0, EVENT, "j", "3")),
-        ({"rank": "n" * 201, "job": 7}, (f"r1/{'n' * 200}", 0, 5.0, EVENT, "7", "n" * 200)),
-        ({"run_id": "r" * MAX_TEXT, "job": "j" * 201}, ("r" * 200, 0, 5.0, EVENT, "j" * 200, "")),
+        ({}, ("r1", 0, AT, EVENT, "", "")),
+        ({"job": "j", "rank": 3, "seq": 2**63 - 1}, ("r1/3", 2**63 - 1, AT, EVENT, "j", "3")),
+        ({"rank": "n" * 201, "job": 7}, (f"r1/{'n' * 200}", 0, AT, EVENT, "7", "n" * 200)),
+        ({"run_id": "r" * MAX_TEXT, "job": "j" * 201}, ("r" * 200, 0, AT, EVENT, "j" * 200, "")),
     ],
 )
 def test_an_envelope_is_what_its_record_says(fields: dict[str, Any], expected: tuple[object, ...]) -> None:
@@ -53,7 +58,6 @@ def test_a_line_that_is_no_record_is_refused_by_the_field_that_is_wrong(
 
 
 def test_a_time_is_a_number_or_iso_8601_and_utc_where_it_does_not_say() -> None:
-    day = 1_794_614_400.0
     stamps = ["2026-11-14T00:00:00", "2026-11-14T00:00:00Z", "2026-11-14T01:00:00.5+01:00"]
-    assert [time_of({"timestamp": stamp}) for stamp in stamps] == [day, day, day + 0.5]
-    assert [time_of({"timestamp": stamp}) for stamp in (1, 0.5, MAX_TIME - 1)] == [1, 0.5, MAX_TIME - 1]
+    assert [time_of({"timestamp": stamp}) for stamp in stamps] == [AT, AT, AT + 0.5]
+    assert [time_of({"timestamp": stamp}) for stamp in (EARLIEST, MAX_TIME - 1)] == [EARLIEST, MAX_TIME - 1]
