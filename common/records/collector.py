@@ -400,7 +400,7 @@ class _Reading(Generic[S, B]):
         """
         since, until = self._context.window.since, self._context.window.until
         units = {name: time for name, time in self._sent.items() if time >= until - DAY}
-        for file in found.files.values():
+        for file in (file for file in found.files.values() if file.size):
             name = unit(file.path)
             unread = 0.0 if name in self._sent or name in self._lost else min(file.modified, until)
             time = max(self._sent.get(name, 0.0), self._newest.get(name, unread), units.get(name, 0.0))

@@ -165,6 +165,15 @@ def test_a_record_from_1970_is_dropped_and_not_late(kind: str, tmp_path: Path) -
     assert (report.lost, report.dropped) == ([], {"bad_timestamp": 1})
 
 
+def test_records_of_a_file_that_was_listed_empty_are_late(calls: Folder) -> None:
+    calls.tick()
+    calls.write(modified=NOW + 890)
+    assert calls.tick(LATER).report.lost == []
+    calls.write(operations(0, 100), modified=NOW + 910)
+    [lost] = calls.tick(LATER + 900).report.lost
+    assert "a.jsonl: 1 records were written too late" in lost
+
+
 def test_a_rotated_file_is_not_late_whatever_its_writer_called_it(calls: Folder) -> None:
     for active, rotated in (
         ("a.r1.jsonl", "a.r1.000001.jsonl"),
