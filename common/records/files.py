@@ -204,8 +204,8 @@ class Buckets:
 
     def files(self, pattern: str, names: str, unreadable: Unreadable) -> Iterator[File]:
         """Yield the objects that match a pattern, as on disk; too many are reported in `unreadable`."""
-        parts = split(pattern)
-        below = [*parts, "**", names] if is_fixed(pattern) or pattern.endswith("/") else parts
+        below = [*split(pattern), "**", names]
+        parts = below if pattern.endswith("/") else split(pattern)
         listed = self._list(_MAGIC.split(pattern, maxsplit=1)[0], MAX_FILES)
         if len(listed) > MAX_FILES:
             unreadable.append((pattern, TOO_MANY))
@@ -213,7 +213,7 @@ class Buckets:
             path = file.path.split("/")
             if len(path) > MAX_DEPTH:
                 unreadable.append((file.path, TOO_DEEP))
-            elif path[-1] and (matches(path, parts) or matches(path, below)):
+            elif path[-1] and (matches(path, parts) or (is_fixed(pattern) and matches(path, below))):
                 yield file
 
     def _list(self, prefix: str, limit: int) -> list[File]:

@@ -72,7 +72,7 @@ def times(files: Files, found: list[File], since: float = 0, **options: Any) -> 
 
 NAMES = (
     *("run/a.jsonl", "run/b/c.jsonl.3.gz", "run/d.jsonl.2", "run/.h/e.jsonl", "runs/f.jsonl", "run/g.log"),
-    *("run/.hidden.jsonl", "run/i.jsonl.bak", "run/j.json", "runs/f.000001.jsonl"),
+    *("run/.hidden.jsonl", "run/i.jsonl.bak", "run/j.json", "runs/f.000001.jsonl", "readme"),
 )
 
 
