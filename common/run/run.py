@@ -218,11 +218,11 @@ def _send_health(outcome: Outcome, session: Session) -> Outcome:
 
     An error that the run had already takes precedence.
     """
-    from common.datadog.intake import DatadogSink
-
     # A run that used up its deadline is the one whose failure must be reported, so it gets a little more.
     session.deadline = Deadline(max(HEALTH_TIMEOUT, session.deadline.remaining()))
     try:
+        from common.datadog.intake import DatadogSink
+
         # A sink of its own: that of the run may contain series that were not accepted, or have reached the
         # cap.
         sink = DatadogSink(session.client(), session.core)
@@ -230,7 +230,7 @@ def _send_health(outcome: Outcome, session: Session) -> Outcome:
             sink.add(series)
         sink.flush()
     except Exception as error:
-        expected = isinstance(error, FleetgaugeError)
+        expected = isinstance(error, FleetgaugeError | ImportError)
         log.warning("the self-metrics were not delivered: %s", error, exc_info=None if expected else error)
         if outcome.error is None:
             return replace(outcome, status=Status.FAILED, error=_summary(error))

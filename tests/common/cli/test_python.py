@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.project import Project
+from support.project import KEY, Project
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +53,14 @@ def test_python_without_our_dependencies_says_what_to_run(toys: Project, bare: P
     assert ran.stderr.endswith(sentence)
     assert "Traceback" not in ran.stderr
     assert run(bare, toys, "--list").returncode == run(bare, toys, "--help").returncode == 0
+
+
+def test_library_that_only_a_push_needs_is_named_by_a_push(toys: Project) -> None:
+    (toys.root / "orjson.py").write_text("raise ModuleNotFoundError(\"No module named 'orjson'\")\n")
+    assert toys.run("one").returncode == 0
+    ran = toys.run("one", "--push", DD_ENV="test", DD_API_KEY=KEY)
+    assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
+    assert f"No module named 'orjson': run {toys.root}/scripts/setup once" in ran.stdout
 
 
 def test_environment_of_the_project_is_preferred_also_by_children(toys: Project) -> None:
