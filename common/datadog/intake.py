@@ -13,7 +13,7 @@ from common.config.settings import CoreSettings
 from common.datadog.client import DatadogClient
 from common.datadog.payloads import encode, halves, pack
 from common.datadog.series import SeriesTable
-from common.errors import ConfigurationError, DeliveryError, RefusedError
+from common.errors import DeliveryError, RefusedError
 from common.metric import Series
 from common.window import MAX_AGE, MAX_AHEAD
 
@@ -44,14 +44,13 @@ class DatadogSink:
     ) -> None:
         self.points_sent = 0
         self._client = client
-        self._cap = core.series_cap
         self._since = since
         self._exact_clock = exact_clock
         self._skew_logged = False
         now = int(client.clock())
         oldest = now - MAX_AGE if since is None else since
         tags = (f"env:{core.env}", f"service:{core.service}")
-        self._table = SeriesTable(tags, self._cap, oldest, now + MAX_AHEAD)
+        self._table = SeriesTable(tags, core.series_cap, oldest, now + MAX_AHEAD)
         # The same objects, so that what the table drops later is visible here.
         self.dropped, self.examples = self._table.dropped, self._table.examples
         self.lost = self._table.lost
@@ -64,16 +63,9 @@ class DatadogSink:
         """Deliver the series added since the last call.
 
         Raises DeliveryError, ConfigurationError or DeadlineExceededError unless all were accepted; payloads
-        that were accepted before remain so, and are counted. In a backfill, series beyond the cap are an
-        error: each part of it would lack other ones.
+        that were accepted before remain so, and are counted.
         """
-        batches = [*pack(self._table.drain())]
-        if self._since is not None and self.dropped["series_cap"]:
-            raise ConfigurationError(
-                f"it would send more than {self._cap:,} series (FLEETGAUGE_SERIES_CAP): "
-                "raise that, or ask for less"
-            )
-        for batch in batches:
+        for batch in pack(self._table.drain()):
             self._deliver(batch)
 
     def _deliver(self, every: Sequence[Series]) -> None:

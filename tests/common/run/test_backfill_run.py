@@ -146,11 +146,11 @@ class TestRefused:
         hourly(toy)
         assert toy.run(backfill=Backfill(since, since + 59), step=60).status is Status.OK
 
-    def test_more_series_than_the_cap(self, toy: Toy) -> None:
+    def test_series_beyond_the_cap_make_it_partial(self, toy: Toy) -> None:
         past(toy, *(VALUE(1, NOW - 60, kind=f"k{n}") for n in range(3)))
         outcome = push(toy, span(0.25), environ={"FLEETGAUGE_SERIES_CAP": "2"})
-        assert refused(outcome, "more than 2 series (FLEETGAUGE_SERIES_CAP)")
-        assert toy.intake.requests == []
+        assert (outcome.status, outcome.report.lost_by_reason) == (Status.PARTIAL, {"series_cap": 1})
+        assert (outcome.report.points_sent, outcome.report.dropped) == (2, {"series_cap": 1})
 
     @pytest.mark.parametrize(("age", "needs_key"), [(3450, False), (3451, True)])
     def test_what_can_be_sent_within_its_hour_needs_no_application_key(
