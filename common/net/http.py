@@ -16,7 +16,7 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed lacks it
 
@@ -24,6 +24,7 @@ from common.config.settings import CoreSettings, is_loopback
 from common.errors import ConfigurationError, FleetgaugeError, SourceError
 from common.logs import redact, remember_secret
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, persist, requested_wait
+from common.outcome import Report
 from common.text import visible
 
 if TYPE_CHECKING:
@@ -41,12 +42,6 @@ READ_SIZE = 2**18
 _OTHER_HOST = frozenset({62, 64})
 
 log = logging.getLogger(__name__)
-
-
-class RequestCounter(Protocol):
-    """Counts requests, failed ones included; `collector.requests` is made of it."""
-
-    requests: int
 
 
 class NotConnectedError(TransientError):
@@ -110,15 +105,15 @@ class Http:
     """Requests to one service over a pool of connections; threads may share it.
 
     `url` is the address of the service and `setting` the variable that holds it, for messages. HTTPS_PROXY
-    and NO_PROXY are those of `core`, and `connections` is how many are reused. `counter` counts the requests,
-    under a lock. Redirects are not followed: they would carry the key to another host.
+    and NO_PROXY are those of `core`, and `connections` is how many are reused. `report` counts the requests,
+    failed ones included. Redirects are not followed: they would carry the key to another host.
     """
 
     def __init__(
-        self, url: str, core: CoreSettings, counter: RequestCounter, *, setting: str, connections: int = 1
+        self, url: str, core: CoreSettings, report: Report, *, setting: str, connections: int = 1
     ) -> None:
         self._pool = pool_for(url, core, connections)
-        self._counter = counter
+        self._report = report
         self._counting = threading.Lock()
         self._setting = setting
 
@@ -164,7 +159,7 @@ class Http:
         limits = Timeout(connect=connect, read=deadline.timeout(read_timeout, awaited))
         # `+=` on an attribute is not atomic, and threads share the counter.
         with self._counting:
-            self._counter.requests += 1
+            self._report.requests += 1
         started = time.monotonic()
         log.debug("%s %s: sending %s bytes", method, url, f"{len(body or b''):,}")
         try:
