@@ -94,6 +94,7 @@ WANDB = [
     Mistake("wandb", "FLEETGAUGE_WANDB_PAGE_SIZE", {"FLEETGAUGE_WANDB_PAGESIZE": "5"}),
     env("wandb", "FLEETGAUGE_NODE_LOCAL", "true"),
     env("wandb", "FLEETGAUGE_NODE_LOCAL", "perhaps"),
+    *(env("host", "FLEETGAUGE_NODE_NAME", name) for name in ("my node", "localhost")),
 ]
 SHARED = [
     env("wandb", "FLEETGAUGE_STEP", "0s"),

@@ -21,6 +21,7 @@ from common.config.settings import CollectorSettings, CoreSettings
 from common.config.sources import Configuration
 from common.errors import ConfigurationError, DeadlineExceededError, StateError
 from common.metric import Series
+from common.names import is_host
 from common.net.retry import Deadline
 from common.options import Mode, Options
 from common.outcome import Report
@@ -121,7 +122,8 @@ class Session:
         """The settings of the collector, which may be in AWS Secrets Manager.
 
         Raises ConfigurationError, NotConfiguredError where required ones are missing, and SourceError where
-        AWS does not respond. A source that is not on a node's disk is refused where every node would send it.
+        AWS does not respond. A source that is not on a node's disk is refused where every node would send it,
+        and a host that Datadog would not store.
         """
         if self.cache.settings is None:
             settings = self.configuration.table(self.collector.settings, self.name)
@@ -131,6 +133,12 @@ class Session:
                 raise ConfigurationError(
                     f"FLEETGAUGE_NODE_LOCAL: what {self.name} reads is not on a node's own disk, and "
                     "every node would send all of it; run it once, without FLEETGAUGE_NODE_LOCAL"
+                )
+            # Without its host the points of a node would be those of all nodes with such a name.
+            if self.host is not None and not is_host(self.host):
+                raise ConfigurationError(
+                    f"FLEETGAUGE_NODE_NAME: Datadog does not accept {self.host!r} as the name of a host; "
+                    "set it to the name of this node"
                 )
             self.cache.settings = settings
         return self.cache.settings
