@@ -257,12 +257,12 @@ def work(name: str, options: Options, environ: Mapping[str, str]) -> int:
         os.write(output, outcome.encode())
         if options.every is None:
             return 0
+        node = node_of(name, cache.configuration.core) if cache.configuration else None
         error = outcome.error
         # A rotated key or a changed ConfigMap is read without a restart of the pod.
         before, stamp = stamp, _stamp(options.config)
         if stamp != before or (error and (error.configuration or error.status == FORBIDDEN)):
-            cache.forget_settings()
-        node = node_of(name, cache.configuration.core) if cache.configuration else None
+            cache = Cache(document=cache.document)
         time.sleep(pause(time.time(), options.every, node))
 
 

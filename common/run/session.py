@@ -55,8 +55,9 @@ log = logging.getLogger(__name__)
 class Cache:
     """What a process that stays (`--every`) has from one run to the next.
 
-    Settings, client and store are reused until a person may have changed something. `document` is the state,
-    also where there is no store, or it could not be written; `store` is None there.
+    Settings, client and store are reused until a person may have changed something: then a new cache has the
+    document alone. `document` is the state, also where there is no store, or it could not be written; `store`
+    is None there.
     """
 
     configuration: Configuration | None = None
@@ -64,10 +65,6 @@ class Cache:
     client: DatadogClient | None = None
     store: StateStore | None = None
     document: Document = field(default_factory=Document)
-
-    def forget_settings(self) -> None:
-        """Have the next run read configuration and secrets again."""
-        self.configuration = self.settings = self.client = self.store = None
 
 
 def node_of(name: str, core: CoreSettings) -> str | None:
