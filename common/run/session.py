@@ -293,7 +293,7 @@ class Session:
                 collector.metrics,
                 self.core.series_cap,
                 oldest=self.now - MAX_AGE if since is None else since,
-                newest=past.until if past else self.now + MAX_AHEAD,
+                newest=self.now + MAX_AHEAD,
                 live_only=(metric.name for metric in collector.live_only) if past else (),
             )
         return self.sink

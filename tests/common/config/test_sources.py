@@ -178,6 +178,7 @@ class TestUnknownNames:
                 "[host]\npage = 1\nlable = 1",
                 "[host]: unknown key page (did you mean 'pages'?), lable (did you mean 'label'?)",
             ),
+            ("[host]\nwandb = 1", "[host]: unknown key wandb"),
             ("[host]\nFLEETGAUGE_TOY_PAGES = 1", "[host]: unknown key FLEETGAUGE_TOY_PAGES"),
             *(
                 (f"[host]\n{json.dumps(key)} = 1", "[host]: unknown key that may be a credential")

@@ -55,6 +55,13 @@ def test_what_is_sent_is_stored_and_the_key_is_in_its_header_only(
     assert KEY.encode() not in decoded(request.body, encoding)
 
 
+def test_every_point_of_series_of_any_length_is_sent(intake: Intake, make_sink: MakeSink) -> None:
+    lengths = range(1, 5)
+    send(make_sink(), [LOAD.series(range(NOW - n, NOW), range(n), project=str(n)) for n in lengths])
+    found = {(key.tags[1], key.second): value for key, value in intake.points.items()}
+    assert found == {(f"project:{n}", NOW - n + at): at for n in lengths for at in range(n)}
+
+
 def test_a_fraction_of_the_clock_does_not_move_the_window(
     intake: Intake, make_sink: MakeSink, time: Time
 ) -> None:
