@@ -247,7 +247,7 @@ class Reader:
     def _timeout(self, listing: Listing) -> DeadlineExceededError:
         """Return the error for a listing that was not complete in time."""
         seconds, slices = self.context.deadline.seconds, listing.slices
-        of = "" if slices.total is None else f" of {slices.total:,}"
+        of = f" of {slices.total:,}" if slices.total else ""
         return DeadlineExceededError(
             f"the deadline of {seconds:g} s passed after {len(slices.rows):,}{of} runs; "
             + (f"{self._trouble}; " if self._trouble else "")
