@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from os.path import commonprefix
 from typing import Any, NamedTuple
 
 MAX_CHANGES = 20  # shown per document
 MAX_VALUE = 160  # characters of a value that are shown
+CONTEXT = 20  # characters shown before a difference beyond that
 
 _EMPTY: tuple[object, ...] = (None, "", [], {})  # Datadog stores these or leaves them out
 
@@ -56,8 +58,12 @@ def show(found: Sequence[Change]) -> Iterator[str]:
     """Yield lines that show each change to a person, the first `MAX_CHANGES` of them."""
     for field, *values in found[:MAX_CHANGES]:
         yield f"{field.replace('.definition', '')}:"
-        for sign, value in zip("-+", values, strict=True):
-            text = json.dumps(value, ensure_ascii=False)
+        texts = [json.dumps(value, ensure_ascii=False) for value in values]
+        # Messages often differ only near their end.
+        same = len(commonprefix(texts))  # noqa: RUF071  # character by character
+        if same > MAX_VALUE - CONTEXT:
+            texts = [f"...{text[same - CONTEXT :]}" for text in texts]
+        for sign, text in zip("-+", texts, strict=True):
             yield f"  {sign} {text if len(text) <= MAX_VALUE else f'{text[:MAX_VALUE]}...'}"
     if len(found) > MAX_CHANGES:
         yield f"and {len(found) - MAX_CHANGES} more fields"

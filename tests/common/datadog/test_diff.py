@@ -47,4 +47,10 @@ def test_lines_show_field_old_and_new_and_are_bounded() -> None:
     assert [*show([Change("a.definition.limit", 95, 97)])] == ["a.limit:", "  - 95", "  + 97"]
     long = "x" * 300
     assert [*show([Change("query", long, None)])] == ["query:", f'  - "{long[:159]}...', "  + null"]
+    message = ["a" * 300 + " see the runbook" + more for more in ("", " @slack-ants")]
+    assert [*show([Change("message", *message)])] == [
+        "message:",
+        '  - ...aaaa see the runbook"',
+        '  + ...aaaa see the runbook @slack-ants"',
+    ]
     assert [*show([Change("a", 1, 2)] * (MAX_CHANGES + 3))][3 * MAX_CHANGES :] == ["and 3 more fields"]
