@@ -45,8 +45,8 @@ except ModuleNotFoundError as error:
     sys.exit(f"provision.py: this Python lacks {error.name}: run {ROOT / 'scripts' / 'setup'} once")
 
 OK, FAILED, MISCONFIGURED = 0, 1, 2
-DONE = {"create": "created", "update": "updated", "remove": "removed", "edited": "overwritten"}
-SUMMARY = ("create", "update", "remove", "edited", "unchanged")
+DONE = {"create": "created", "update": "updated", "remove": "removed", "overwrite": "overwritten"}
+SUMMARY = (*DONE, "edited", "left", "unchanged", "failed")
 Confirm = Callable[[str], bool]
 
 
@@ -157,6 +157,8 @@ class Run:
         elif self.agreed(f"Remove {len(removed)} documents?"):
             for step in removed:
                 self.apply(step)
+        else:
+            self.counts["left"] = len(removed)
         self.summarise("")
 
     def agreed(self, question: str) -> bool:
@@ -168,7 +170,7 @@ class Run:
         if self.options.push and self.agreed(f"Remove {step.title} ({step.reason})?"):
             self.apply(step)
         else:
-            self.counts["remove"] += 1
+            self.counts["left" if self.options.push else "remove"] += 1
             report(step, "left (--yes removes it)" if self.options.push else "remove")
 
     def decide_edited(self, step: Step) -> None:
@@ -190,17 +192,18 @@ class Run:
 
     def apply(self, step: Step) -> None:
         """Do a step, in a dry run only show it; a document that is refused costs itself."""
+        action = "overwrite" if step.action == "edited" else step.action
         if not self.options.push:
-            report(step, "overwrite" if step.action == "edited" else step.action)
-            self.counts[step.action] += 1
+            report(step, action)
+            self.counts[action] += 1
             return
         try:
-            done = self.datadog.apply(step, overwrite=step.action == "edited")
+            done = self.datadog.apply(step, overwrite=action == "overwrite")
         except DeliveryError as error:
             self.fail(f"{step.kind} {step.document} ({step.title})", error)
             return
-        self.counts[step.action if done else "failed"] += 1
-        report(step, DONE[step.action] if done else "changed since it was read, left: run this again")
+        self.counts[action if done else "failed"] += 1
+        report(step, DONE[action] if done else "changed since it was read, left: run this again")
 
     def fail(self, what: str, error: DeliveryError | str) -> None:
         """Report a document that was refused or lost; the others go on, and the exit code is 1."""
@@ -237,8 +240,8 @@ class Run:
     def summarise(self, metadata: str) -> None:
         """Print one line with the number of documents by action."""
         done = "pushed" if self.options.push else "dry run, nothing changed (--push writes)"
-        parts = [f"{self.counts[action]} {action}" for action in SUMMARY if self.counts[action]]
-        parts += [f"{self.counts['failed']} failed"] if self.counts["failed"] else []
+        words = DONE if self.options.push else {}
+        parts = [f"{self.counts[key]} {words.get(key, key)}" for key in SUMMARY if self.counts[key]]
         print_line(f"{done}: {', '.join(parts) or 'nothing to do'}{metadata}")
 
 

@@ -118,8 +118,8 @@ def test_kept_servers_of_the_demo_can_be_used(whole: tuple[str, Path]) -> None:
     last_line("run_collector.py all --check")
     for options, expected in (
         ("", r"dry run, nothing changed \(--push writes\): \d+ create; metadata of \d+ metrics"),
-        ("--push", r"pushed: \d+ create; metadata of [1-9]"),
+        ("--push", r"pushed: \d+ created; metadata of [1-9]"),
         ("--push --yes", r"pushed: \d+ unchanged; metadata of 0 metrics"),
-        ("--remove --push --yes", r"pushed: \d+ remove$"),
+        ("--remove --push --yes", r"pushed: \d+ removed$"),
     ):
         assert re.match(expected, last_line(f"provision.py {options}"))

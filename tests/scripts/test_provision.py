@@ -202,7 +202,8 @@ def test_edited_documents_are_shown_and_left_unless_it_is_agreed(made: Provision
     made.run("--push", confirm=lambda question: question == "Overwrite Fleet of Ann?")
     assert made.board("fleet")["title"] == "Fleet"
     assert made.monitor("gap")["message"] == "Never mind."
-    made.run("--push", "--overwrite-edited", "--yes")
+    overwritten = made.run("--push", "--overwrite-edited", "--yes").splitlines()[-1]
+    assert overwritten.startswith(f"pushed: 1 overwritten, {len(BOARDS) + len(MONITORS) - 1} unchanged;")
     assert made.writes() == [f"PUT {MONITOR_PATH}/{made.monitor('gap')['id']}"]
     assert_complete(made)
 
@@ -212,7 +213,8 @@ def test_remove_lists_asks_and_leaves_edited_documents(made: Provision) -> None:
     dry = made.run("--remove")
     assert "dashboard fleet (Fleet): remove\n" in dry
     assert "dashboard hosts (Hosts of Ann): edited since the last push, left\n" in dry
-    made.run("--remove", "--push", confirm=lambda _: False)
+    declined = made.run("--remove", "--push", confirm=lambda _: False)
+    assert declined.splitlines()[-1] == f"pushed: 1 edited, {len(BOARDS) + len(MONITORS) - 1} left"
     assert "add --yes" in made.run("--remove", "--push", code=2)
     assert made.writes() == []
     lost = f"{MONITOR_PATH}/{made.monitor('gap')['id']}"
@@ -251,6 +253,7 @@ def test_undeclared_document_is_offered_for_removal(made: Provision) -> None:
     )
     output = made.run("--push", "--config", config, "--notify", "@pagerduty-bees")
     assert "left (--yes removes it) (no longer declared)" in output
+    assert " updated, 1 left; " in output.splitlines()[-1]
     assert made.monitor("points-dropped")["message"].endswith(
         "](https://git.example.com/x/docs/troubleshooting.md)\n\n@slack-ants @pagerduty-bees"
     )
@@ -311,7 +314,7 @@ def test_restricted_dashboard_fails_alone_and_has_no_second_copy(made: Provision
     config = made.config('[provision]\ndocuments = "https://x.example"\n')
     output = made.run("--push", "--config", config, code=1)
     assert re.findall(r"^(\w+ [\w-]+).*: failed: .*answered 403", output, re.MULTILINE) == ["dashboard fleet"]
-    assert output.splitlines()[-1].startswith(f"pushed: {len(BOARDS) + len(MONITORS) - 1} update, 1 failed")
+    assert output.splitlines()[-1].startswith(f"pushed: {len(BOARDS) + len(MONITORS) - 1} updated, 1 failed")
     assert {line.partition(" ")[0] for line in made.writes()} == {"PUT"}
     made.run("--remove", "--push", "--yes", code=int(method == "GET"))
     assert [one["title"] for one in made.documents.dashboards.values()] == ["Fleet"] * (method == "GET")
