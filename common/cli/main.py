@@ -185,7 +185,7 @@ def _run_here(
                 outcome.report.lost += lacking
                 outcome = replace(outcome, status=Status.PARTIAL)
             if name in points:
-                points[name].add_present(present[name])
+                points[name].add_present(present[name], load_collector(name).live_only)
         else:
             points |= present
         outcomes.append(outcome)
@@ -275,11 +275,15 @@ def _write_files(
         write_csv(Path(given.csv), outcomes, points)
         yield given.csv
     if given.html:
+        from common.collector import load_collector
         from common.dashboard import views_of
         from common.show.page import write_page
 
-        dashboards = {name: views_of(name, found.metrics).dashboards for name, found in points.items()}
-        yield str(write_page(Path(given.html), outcomes, points, span, dashboards))
+        collectors = {name: load_collector(name) for name in points}
+        boards = {name: views_of(name, each.metrics).dashboards for name, each in collectors.items()}
+        # Without --since the page has the present too.
+        absent = {metric for each in collectors.values() for metric in each.live_only if given.since}
+        yield str(write_page(Path(given.html), outcomes, points, span, boards, absent))
 
 
 def exit_code(outcomes: list[Outcome]) -> int:

@@ -290,11 +290,9 @@ class Session:
             from common.show.points import Points
 
             self.sink = Points(
-                collector.metrics,
                 self.core.series_cap,
                 oldest=self.now - MAX_AGE if since is None else since,
                 newest=self.now + MAX_AHEAD,
-                live_only=(metric.name for metric in collector.live_only) if past else (),
             )
         return self.sink
 

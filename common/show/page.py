@@ -9,12 +9,12 @@ which the page states; the table in the terminal and `--csv` have them all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
 from common.dashboard import DECIMALS, Dashboard, Draw, Widget
-from common.metric import Series
+from common.metric import Metric, Series
 from common.outcome import Outcome
 from common.show.export import output_file
 from common.show.grid import ChartLine, Grid, chart_lines
@@ -40,11 +40,13 @@ def write_page(
     points: Mapping[str, Points],
     span: Window,
     dashboards: Mapping[str, Sequence[Dashboard]],
+    live_only: Collection[Metric] = (),
 ) -> Path:
     """Write the page and return its file: in a directory its title names it.
 
     `points` are the series of each collector, `dashboards` its dashboards; `span` is what the axis shows.
-    ConfigurationError where the page cannot be written.
+    `live_only` are metrics that were not measured for it. ConfigurationError where the page cannot be
+    written.
     """
     title = f"Dry run of {', '.join(outcome.collector for outcome in outcomes)}, {span}"
     cards: list[tuple[str, str, str]] = []
@@ -63,7 +65,7 @@ def write_page(
                 sections.append(f"<p>All series: {escape(' '.join(shared))}</p>")
             own_cards: list[tuple[str, str, str]] = []
             for board in dashboards.get(name, ()):
-                sections += _board(board, found, points[name].live_only, span, own_cards)
+                sections += _board(board, found, live_only, span, own_cards)
             cards += own_cards[:MAX_CARDS]
         else:
             why = "it failed" if outcome.error else "it found no point in this span"
@@ -77,7 +79,8 @@ def write_page(
     body = (
         f"<h1>{escape(title)}</h1>{render_cards(cards)}"
         f"<p>Nothing was sent: this was a dry run. {describe(span)}: {plural(total, 'series')}. A line is "
-        f"the mean of each interval; where it is broken, nothing is known. Times are UTC. {HINT}</p>"
+        "the mean of each interval, of counts their sum; where it is broken, nothing is known. "
+        f"Times are UTC. {HINT}</p>"
         + (f'<div class="note">{listed}</div>' if listed else "")
         + "".join(sections)
     )
@@ -90,7 +93,7 @@ def write_page(
 def _board(
     board: Dashboard,
     found: Sequence[Series],
-    live_only: frozenset[str],
+    live_only: Collection[Metric],
     span: Window,
     cards: list[tuple[str, str, str]],
 ) -> Iterator[str]:
@@ -120,10 +123,9 @@ def _board(
         yield f'<h3>{escape(title)}</h3><div class="charts">{"".join(charts)}</div>{"".join(absent)}'
 
 
-def _why_empty(widget: Widget, live_only: frozenset[str]) -> str:
+def _why_empty(widget: Widget, live_only: Collection[Metric]) -> str:
     """Return why a chart of this widget would have no line."""
-    # `live_only` is empty where the page has the present as well (`Points.add_present`).
-    if live_only.issuperset(metric.name for metric in widget.metrics):
+    if all(metric in live_only for metric in widget.metrics):
         return "only measured live, not for the past"
     names = dict.fromkeys(metric.name for metric in (*widget.metrics, *widget.share_of))
     return f"no value of {', '.join((*names, *widget.where))} in this span"

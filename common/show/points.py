@@ -6,7 +6,7 @@ It has the interface of `common/datadog/intake.py`; `table.py`, `export.py` and 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from common.datadog.series import SeriesTable
 from common.errors import ConfigurationError
@@ -19,23 +19,12 @@ MAX_POINTS = 20_000_000
 class Points:
     """A sink that stores what a delivery would send, without the common tags.
 
-    Points before `oldest` or after `newest` are dropped, as the intake would. `live_only` are the names of
-    metrics that a backfill does not have. `metrics` are all that the collector declares, `cap` is the number
-    of series above which new ones are dropped. `points_sent` counts what is stored.
+    Points before `oldest` or after `newest` are dropped, as the intake would. `cap` is the number of series
+    above which new ones are dropped. `points_sent` counts what is stored.
     """
 
-    def __init__(
-        self,
-        metrics: Iterable[Metric],
-        cap: int,
-        oldest: int,
-        newest: int,
-        *,
-        live_only: Iterable[str] = (),
-    ) -> None:
-        self.metrics = tuple(metrics)
+    def __init__(self, cap: int, oldest: int, newest: int) -> None:
         self.points_sent = 0
-        self.live_only = frozenset(live_only)
         self._table = SeriesTable((), cap, oldest, newest)
         self.dropped, self.examples = self._table.dropped, self._table.examples
         self.lost = self._table.lost
@@ -60,16 +49,15 @@ class Points:
             stored[0].extend(times)
             stored[1].extend(values)
 
-    def add_present(self, present: Points) -> None:
-        """Add the series of a live run that a backfill does not have; `present` is the sink of that run.
+    def add_present(self, present: Points, live_only: Collection[Metric]) -> None:
+        """Add the series of a live run that a backfill does not have, those of `live_only`.
 
-        Afterwards nothing is missing because it is `live_only`.
+        `present` is the sink of that run.
         """
         for key, found in present._series.items():
-            if key[0].name in self.live_only:
+            if key[0] in live_only:
                 self._series[key] = found
                 self.points_sent += len(found[0])
-        self.live_only = frozenset()
 
     def __iter__(self) -> Iterator[Series]:
         """Yield the series, in the order in which they were first added, their points in order of time."""

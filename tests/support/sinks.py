@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from common.datadog.intake import DatadogSink
-from common.metric import Metric, Series
+from common.metric import Series
 from common.show.points import Points
 
 
@@ -19,8 +19,8 @@ def send(sink: DatadogSink | Points, every: Iterable[Series]) -> None:
 class GivenPoints(Points):
     """The points of a dry run that found these series, also such as no sink would let through."""
 
-    def __init__(self, metrics: Iterable[Metric], found: Sequence[Series]) -> None:
-        super().__init__(metrics, cap=0, oldest=0, newest=0)
+    def __init__(self, found: Sequence[Series]) -> None:
+        super().__init__(cap=0, oldest=0, newest=0)
         self._found = found
 
     def __iter__(self) -> Iterator[Series]:

@@ -78,7 +78,7 @@ _Shown = tuple[list[Outcome], dict[str, Points], Options]
 
 def _commands(folder: Path) -> dict[str, _Shown]:
     """Return what each command has to show."""
-    points = Points(host.METRICS, 1000, NOW - 60, NOW)
+    points = Points(1000, NOW - 60, NOW)
     send(points, _node())
     outcome = Outcome("host", Status.OK, 1.5, Report(15), as_of=NOW)
     shown: dict[str, _Shown] = {"host": ([outcome], {"host": points}, Options())}

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from collectors.wandb.collector import COLLECTOR
 from collectors.wandb.ledger import Ledger
-from collectors.wandb.metrics import METRICS
 from collectors.wandb.runs import Run, RunReader
 from collectors.wandb.settings import Project
 from common.show.points import Points
@@ -45,8 +43,7 @@ def _day(end: int, number: int) -> Iterator[Row]:
 
 def week_points(span: Window = WEEK) -> Points:
     """Return the points of the span as a dry run of a backfill would keep them."""
-    live_only = {metric.name for metric in COLLECTOR.live_only}
-    points = Points(METRICS, 20_000, span.since, span.until, live_only=live_only)
+    points = Points(20_000, span.since, span.until)
     for stretch in Ledger(PROJECT, runs(span), span.ticks, DEFAULTS).stretches():
         send(points, stretch)
     return points

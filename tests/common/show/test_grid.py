@@ -40,7 +40,7 @@ def test_every_point_of_a_span_is_in_one_interval(points: dict[int, float]) -> N
 
 def lines(widget: Widget, samples: list[Series], most: int = 6) -> tuple[list[ChartLine], int]:
     """Return the lines of a widget over points at seconds of SPAN."""
-    points = Points((), 100, 0, 3600)
+    points = Points(100, 0, 3600)
     send(points, samples)
     found: dict[str, list[Series]] = {}
     for series in points:

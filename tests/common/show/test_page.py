@@ -34,7 +34,8 @@ def week(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Points]:
     folder = tmp_path_factory.mktemp("week")
     points = week_points()
     boards = {"wandb": [FLEET, PUSH_TO_MAIN, SWEEPS]}
-    write_page(folder / "page.html", [Outcome("wandb", Status.OK)], {"wandb": points}, WEEK, boards)
+    outcomes = [Outcome("wandb", Status.OK)]
+    write_page(folder / "page.html", outcomes, {"wandb": points}, WEEK, boards, m.LIVE_ONLY)
     return folder / "page.html", points
 
 
@@ -90,7 +91,7 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path,
         report=Report(lost=[NASTY, "\ud800"], dropped=Counter({NASTY: 1000})),
         error=ErrorSummary(NASTY, NASTY),
     )
-    page, points = tmp_path / "page.html", GivenPoints(metrics, found)
+    page, points = tmp_path / "page.html", GivenPoints(found)
     write_page(page, [outcome], {NASTY: points}, HOURS, {NASTY: boards})
     for width in (360, 1000):
         browser.show(page, width)
@@ -121,7 +122,7 @@ def test_a_card_has_the_sum_of_a_count_and_the_last_value_of_a_gauge(tmp_path: P
     cost = gauge("jobs.cost", "dollar", "What it costs.")
     age = gauge("jobs.age", "second", "How old it is.")
     done = count("jobs.succeeded", "job", "What succeeded.")
-    points = Points((DONE, failed, cost, age, done), 10, HOURS.since, HOURS.until)
+    points = Points(10, HOURS.since, HOURS.until)
     send(points, [metric(number, END - 900 * number) for metric in (DONE, failed) for number in (3, 2)])
     price = gauge("jobs.price", "dollar", "What one costs.")
     send(points, [cost(1234.567, END - 900), age(3902.3, END), price(1.5, END)])
@@ -153,10 +154,10 @@ def test_a_card_has_the_sum_of_a_count_and_the_last_value_of_a_gauge(tmp_path: P
     ],
 )
 def test_empty_chart_says_why(tmp_path: Path, widget: Widget, why: str) -> None:
-    points = Points((LOAD, IDLE, DONE), 10, HOURS.since, HOURS.until, live_only=["jobs.idle"])
+    points = Points(10, HOURS.since, HOURS.until)
     send(points, [LOAD(0, END - 900, job="a", ref="pr")])
     boards = {"jobs": [Dashboard("jobs", "Jobs", "x", {"All": (widget,)})]}
-    page = write_page(tmp_path, [Outcome("jobs", Status.OK)], {"jobs": points}, HOURS, boards)
+    page = write_page(tmp_path, [Outcome("jobs", Status.OK)], {"jobs": points}, HOURS, boards, {IDLE})
     assert page.name.startswith("Dry-run-of-jobs-2026-11-13T18-00-00Z")
     assert f'<p class="absent">{widget.title}: {why}.</p>' in page.read_text()
 
@@ -172,7 +173,7 @@ def show(tmp_path: Path, browser: Browser) -> Show:
 
     def draw(samples: list[Series], span: Window = HOURS, width: int = 1000) -> None:
         metrics = dict.fromkeys(sample.metric for sample in samples)
-        points = Points(metrics, 20_000, span.since, span.until)
+        points = Points(20_000, span.since, span.until)
         send(points, samples)
         charts = tuple(line(metric.name, metric, by=metric.tags) for metric in metrics)
         boards = {"toy": [Dashboard("all", "All", "Every metric.", {"Metrics": charts})]}
@@ -188,7 +189,6 @@ def strokes(browser: Browser, selector: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [320, 390, 768, 1400])
-@pytest.mark.slow
 def test_every_metric_has_a_chart_with_a_line_for_each_series_inside_it(
     week: tuple[Path, Points], width: int, browser: Browser
 ) -> None:
@@ -246,7 +246,6 @@ def test_of_many_series_those_that_reach_highest_are_drawn(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("days", [0.003, 1, 30, 365, 3000])
-@pytest.mark.slow
 def test_labels_are_legible_and_do_not_overlap_in_any_window(
     days: float, show: Show, tmp_path: Path, browser: Browser
 ) -> None:
@@ -264,7 +263,6 @@ def test_labels_are_legible_and_do_not_overlap_in_any_window(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "media"), [("light", "screen"), ("dark", "screen"), ("dark", "print")])
-@pytest.mark.slow
 def test_text_and_lines_stand_out_from_what_is_behind_them(
     scheme: str, media: str, show: Show, tmp_path: Path, browser: Browser
 ) -> None:

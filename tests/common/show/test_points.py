@@ -22,7 +22,7 @@ Found = dict[Key, list[tuple[int, float]]]
 
 
 def open_points(cap: int = 10) -> Points:
-    return Points((DONE, LOAD), cap, NOW - 3600, NOW + 600)
+    return Points(cap, NOW - 3600, NOW + 600)
 
 
 def found(points: Points) -> Found:
@@ -74,11 +74,11 @@ def test_more_points_than_the_limit_are_refused_with_what_to_do(monkeypatch: pyt
 
 
 def test_present_values_of_what_a_backfill_lacks_are_added() -> None:
-    past = Points((DONE, LOAD), 10, NOW - 3600, NOW, live_only=["host.load"])
+    past = Points(10, NOW - 3600, NOW)
     send(past, [DONE(1, NOW - 900)])
     present = open_points()
     send(present, [DONE(5, NOW), LOAD(2, NOW)])
-    past.add_present(present)
+    past.add_present(present, {LOAD})
     assert found(past) == {
         (DONE, (), None): [(NOW - 900, 1)],
         (LOAD, (), None): [(NOW, 2)],

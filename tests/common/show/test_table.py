@@ -63,7 +63,7 @@ def test_pipe_has_exact_values_and_a_terminal_every_tag(
 ) -> None:
     metrics = {name: gauge(name, "item", "x", "tag") for name in "abc"}
     found = [metrics[name](value, AT, tag=text) for (name, text), value in rows.items()]
-    points = GivenPoints(metrics.values(), found)
+    points = GivenPoints(found)
     outcome = Outcome("toy", Status.OK)
     piped = shown(outcome, points, None).splitlines()
     narrow, wide = (shown(outcome, points, columns) for columns in (width, 400))
