@@ -160,7 +160,6 @@ def _chart(
             " ".join(label for label in line.labels if label not in shared),
             f"s{number}",
             [(grid.end(at), value) for at, value in enumerate(line.values)],
-            dots=True,
         )
         for number, line in enumerate(lines, start=1)
     ]
@@ -173,8 +172,7 @@ def _chart(
         (),
         (),
         f"{widget.title}: from {lowest} to {highest}",
-        legend=any(line.label for line in drawn),
-        reading=Reading("clock", "byte" if is_bytes else "number", grid.width / 2),
+        Reading("clock", "byte" if is_bytes else "number", grid.width / 2),
     )
     more = f"<p>The {len(lines)} largest of {total:,} lines are drawn.</p>" if total > len(lines) else ""
     texts = [f"{m.name}: {m.help}" for m in dict.fromkeys((*widget.metrics, *widget.share_of))]

@@ -19,16 +19,15 @@ _EXTENT = 1000
 
 @dataclass(frozen=True)
 class Line:
-    """A series in x order. None is a gap; `kind` is the class that gives it its look.
+    """A series in x order. None is a gap, a value alone between gaps is a dot.
 
-    With `dots`, a value alone between gaps is more than a speck.
+    `kind` is the class that gives it its look.
     """
 
     label: str
     kind: str
     points: Sequence[tuple[float, float | None]]
     filled: bool = False
-    dots: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,12 @@ def draw_chart(
     marks: Sequence[Marker],
     limits: Sequence[Limit],
     text: str,
-    legend: bool = True,
     reading: Reading | None = None,
 ) -> str:
-    """Return a figure: the plot, its axes and a legend of whatever is in it.
+    """Return a figure: the plot, its axes and, where anything in it has a label, a legend.
 
-    `text` describes it for a screen reader. Without a legend the page explains the lines itself, with
-    `draw_key`. With `reading`, the values are in the page for its script. Lines without a value are left out.
+    `text` describes it for a screen reader. With `reading`, the values are in the page for its script. Lines
+    without a value are left out.
     """
     lines = [line for line in lines if any(value is not None for _, value in line.points)]
     # SVG paints in order: grid, areas, lines, dots, limits, marks.
@@ -86,7 +84,7 @@ def draw_chart(
         _path(f"line {line.kind}", _strokes(x, y, line.points), _values(x, line) if reading else "")
         for line in lines
     ]
-    dots = [(line.kind, _dots(x, y, line.points)) for line in lines if line.dots]
+    dots = [(line.kind, _dots(x, y, line.points)) for line in lines]
     drawn += [_path(f"dots {kind}", drawing) for kind, drawing in dots if drawing]
     drawn += [_path("limit", f"M0 {_up(y, limit.y)}H{_EXTENT}") for limit in limits]
     drawn += [
@@ -97,8 +95,8 @@ def draw_chart(
     kinds = dict.fromkeys(mark.kind for mark in marks)
     keys = [("line", line.kind, line.label) for line in lines]
     keys += [("limit", "", limit.label) for limit in limits] + [("mark", kind, kind) for kind in kinds]
-    named = "".join(f"<span>{draw_key(*key)}{html.escape(label)}</span>" for *key, label in keys)
-    caption = f'<figcaption class="legend">{named}</figcaption>' if legend else ""
+    named = "".join(f"<span>{_key(*key)}{html.escape(label)}</span>" for *key, label in keys)
+    caption = f'<figcaption class="legend">{named}</figcaption>' if any(key[-1] for key in keys) else ""
     encoded = (
         f' data-x="{reading.x} {x.low!r} {x.high!r} {reading.within!r}" data-y="{reading.y}"'
         if reading
@@ -111,7 +109,7 @@ def draw_chart(
     )
 
 
-def draw_key(shape: str, kind: str) -> str:
+def _key(shape: str, kind: str) -> str:
     """Return the symbol of a line, a limit or a mark, for a legend."""
     drawing = "M13 6.5h0" if shape == "mark" else "M1 6.5H25"
     return f'<svg viewBox="0 0 26 13" aria-hidden="true">{_path(f"{shape} {kind}", drawing)}</svg>'
@@ -123,6 +121,10 @@ def _across(axis: Axis, value: float) -> str:
 
 def _up(axis: Axis, value: float) -> str:
     return f"{(1 - axis.share(value)) * _EXTENT:.1f}"
+
+
+def _at(x: Axis, y: Axis, across: float, up: float) -> str:
+    return f"{_across(x, across)} {_up(y, up)}"
 
 
 def _path(kind: str, drawing: str, more: str = "") -> str:
@@ -157,24 +159,21 @@ def _unbroken(points: Iterable[tuple[float, float | None]]) -> list[list[tuple[f
 
 
 def _strokes(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str:
-    """Return the path of a line; a single point is a stroke of length zero, which round caps make visible."""
-    strokes = []
-    for stretch in _unbroken(points):
-        drawing = [f"{_across(x, across)} {_up(y, up)}" for across, up in stretch]
-        strokes.append("M" + "L".join(drawing) + ("h0" if len(drawing) == 1 else ""))
-    return "".join(strokes)
+    """Return the path of a line."""
+    return "".join("M" + "L".join(_at(x, y, *point) for point in stretch) for stretch in _unbroken(points))
 
 
 def _dots(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str:
+    """Return strokes of length zero, which round caps make visible, at values that are alone."""
     alone = (stretch[0] for stretch in _unbroken(points) if len(stretch) == 1)
-    return "".join(f"M{_across(x, across)} {_up(y, up)}h0" for across, up in alone)
+    return "".join(f"M{_at(x, y, *point)}h0" for point in alone)
 
 
 def _area(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str:
     """Return the path of the area below a line."""
     areas = []
     for stretch in _unbroken(points):
-        top = "L".join(f"{_across(x, across)} {_up(y, up)}" for across, up in stretch)
+        top = "L".join(_at(x, y, *point) for point in stretch)
         areas.append(f"M{_across(x, stretch[0][0])} {_EXTENT}L{top}L{_across(x, stretch[-1][0])} {_EXTENT}Z")
     return "".join(areas)
 

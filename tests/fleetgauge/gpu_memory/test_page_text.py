@@ -105,10 +105,11 @@ def test_a_session_that_tells_everything_is_shown_with_all_of_it() -> None:
         "critical after 2 min: 4.00 GiB",
     ]
     assert re.findall('class="area ([^"]*)"', page) == ["fill-used"]
-    assert re.findall('class="(line|mark|limit)([^"]*)" d="([^"]*)"', page.split("</svg>")[0]) == [
+    assert re.findall('class="(line|dots|mark|limit)([^"]*)" d="([^"]*)"', page.split("</svg>")[0]) == [
         ("line", " used", "M14.6 764.2L500.0 646.2L985.4 528.3"),
-        ("line", " reserved", "M14.6 764.2h0M985.4 528.3h0"),
+        ("line", " reserved", "M14.6 764.2M985.4 528.3"),
         ("line", " allocated", "M14.6 882.1L500.0 646.2"),
+        ("dots", " reserved", "M14.6 764.2h0M985.4 528.3h0"),
         ("limit", "", "M0 56.6H1000"),
         ("mark", " warning", "M500.0 646.2h0"),
         ("mark", " critical", "M985.4 528.3h0"),

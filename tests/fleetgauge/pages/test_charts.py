@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fleetgauge.pages.axes import Axis, format_bytes, format_duration
-from fleetgauge.pages.charts import Limit, Line, Marker, Reading, draw_chart, draw_key
+from fleetgauge.pages.charts import Limit, Line, Marker, Reading, draw_chart
 
 UNIT = Axis(0.0, 10.0, ())
 
@@ -20,7 +20,7 @@ def drawing(
 def test_a_line_is_drawn_from_left_to_right_and_broken_at_gaps() -> None:
     points = [(0, 0), (5, 10), (6, None), (7, 5), (8, None), (9, 2.5), (10, 0)]
     assert drawing("line a", Line("A", "a", points)) == [
-        "M0.0 1000.0L500.0 0.0M700.0 500.0h0M900.0 750.0L1000.0 1000.0"
+        "M0.0 1000.0L500.0 0.0M700.0 500.0M900.0 750.0L1000.0 1000.0"
     ]
     assert drawing("area fill-a", Line("A", "a", points[:4], filled=True)) == [
         "M0.0 1000L0.0 1000.0L500.0 0.0L500.0 1000ZM700.0 1000L700.0 500.0L700.0 1000Z"
@@ -28,20 +28,20 @@ def test_a_line_is_drawn_from_left_to_right_and_broken_at_gaps() -> None:
     assert drawing("area fill-a", Line("A", "a", points)) == []
 
 
-def test_value_alone_may_be_a_dot_and_a_line_without_values_is_not_named() -> None:
+def test_value_alone_is_a_dot_and_a_line_without_values_is_not_named() -> None:
     points = [(0, 0), (1, 0), (5, None), (6, 5), (7, None), (8, 10), (9, 10)]
-    assert drawing("dots a", Line("A", "a", points, dots=True)) == ["M600.0 500.0h0"]
-    assert drawing("dots a", Line("A", "a", points)) == []
+    assert drawing("dots a", Line("A", "a", points)) == ["M600.0 500.0h0"]
     lines = [Line("Nothing", "a", [(1, None)]), Line("Empty", "b", [])]
     assert not re.search("Nothing|Empty", draw_chart(UNIT, UNIT, lines, (), (), "text"))
 
 
-def test_a_page_may_say_itself_what_the_lines_are() -> None:
-    lines = [Line("A", "a", [(0, 0)])]
-    assert draw_key("line", "a") in draw_chart(UNIT, UNIT, lines, (), (), "text").split("</svg>", 1)[1]
-    bare = draw_chart(UNIT, UNIT, lines, (), (), "text", legend=False)
-    assert '<path class="line a"' in bare
-    assert "figcaption" not in bare
+def test_chart_has_a_legend_where_a_line_has_a_label() -> None:
+    def chart(label: str) -> str:
+        return draw_chart(UNIT, UNIT, [Line(label, "a", [(0, 0), (1, 1)])], (), (), "text")
+
+    assert chart("A").count('<path class="line a"') == 2
+    assert ">A</span>" in chart("A")
+    assert "figcaption" not in chart("")
 
 
 def test_points_are_encoded_as_differences_and_short_numbers() -> None:
