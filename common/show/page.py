@@ -24,14 +24,12 @@ from common.text import visible
 from common.window import Window
 from fleetgauge.pages.axes import byte_axis, clock_axis, number_axis, plural
 from fleetgauge.pages.charts import Line, Reading, draw_chart
-from fleetgauge.pages.hover import HINT
-from fleetgauge.pages.page import file_of, render_cards, render_document
-from fleetgauge.pages.style import MAX_SERIES, SERIES_DARK, SERIES_LIGHT, SERIES_RULES, page_style
+from fleetgauge.pages.page import HINT, MAX_SERIES, file_of, page_style, render_cards, render_document
 
 # Numbers at the top from one collector; more of them are no summary.
 MAX_CARDS = 8
 _RULES = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-_STYLE = page_style(SERIES_LIGHT, SERIES_DARK, SERIES_RULES + _RULES)
+_STYLE = page_style(_RULES)
 
 
 def write_page(

@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 
 from fleetgauge.pages.axes import byte_axis, format_bytes, format_duration, plural, time_axis
 from fleetgauge.pages.charts import Limit, Line, Marker, Reading, draw_chart
-from fleetgauge.pages.hover import HINT
-from fleetgauge.pages.page import name_span, render_cards, render_document, render_table
-from fleetgauge.pages.style import page_style
+from fleetgauge.pages.page import HINT, name_span, page_style, render_cards, render_document, render_table
 
 from .events import ALERT_TYPES, MemoryEvent
 from .oom import OomDump
@@ -28,7 +26,7 @@ from .recording import LoadedRecording
 MAX_DRAWN = 32
 MAX_LISTED = 256
 _CSS = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-STYLE = page_style("", "", _CSS)
+STYLE = page_style(_CSS)
 _CSS_CLASSES = ("allocated", "reserved", "used")
 # Painted in this order: what contains the others lies below them.
 _PAINTED = (2, 1, 0)

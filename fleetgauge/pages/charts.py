@@ -2,7 +2,7 @@
 
 The plot stretches with the page while its labels are HTML beside it, so that on a phone text keeps its size
 and lines their width. The page gives colours as custom properties and styles each kind of line and mark.
-`axes` computes the labels, `hover` has the script that reads the values.
+`axes` computes the labels, `page` has the script that reads the values.
 """
 
 from __future__ import annotations

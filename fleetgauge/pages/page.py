@@ -1,16 +1,41 @@
-"""The elements that our pages are made of: documents, cards and tables, as text.
+"""What our pages are made of: the document, its look and script, cards and tables, as text.
 
-What is put in is HTML: the caller escapes text. `style` has the rules, `hover` the script.
+The look is light, dark and print, from a phone up. A page is complete without the script, which shows what is
+pointed at and sorts and filters tables; the controls that only a script can serve are made by it. What is
+logged elsewhere, such as to W&B, does not carry it. What is put into elements is HTML: the caller escapes
+text.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fleetgauge.pages.hover import HOVER_STYLE, POLICY, SCRIPT
+MAX_SERIES = 6  # series of one chart, of the kinds `s1` to `s6`: as many as can be distinguished
+# Read once, at import.
+_COMMON, _NARROW, _SCRIPT_RULES, SCRIPT = (
+    Path(__file__).with_name(name).read_text(encoding="utf-8")
+    for name in ("page.css", "narrow.css", "script.css", "page.js")
+)
+HINT = (
+    "Point at a chart, tap it, or go along it with the arrow keys, for the time and the value of every line."
+)
+
+# A browser runs an inline script under this policy only if the hash of its exact text matches.
+_HASH = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+_POLICY = (
+    f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_HASH}'; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+
+def page_style(rules: str) -> str:
+    """Return the style of a page that adds rules; those for narrow windows and paper have precedence."""
+    return f"{_COMMON}{rules}{_NARROW}"
 
 
 def render_document(title: str, style: str, body: str, *, script: bool = False) -> str:
@@ -18,8 +43,8 @@ def render_document(title: str, style: str, body: str, *, script: bool = False) 
 
     A page with a script has a policy that allows this script and nothing else.
     """
-    policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">' if script else ""
-    style, body = (style + HOVER_STYLE, f"{body}<script>{SCRIPT}</script>") if script else (style, body)
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">' if script else ""
+    style, body = (style + _SCRIPT_RULES, f"{body}<script>{SCRIPT}</script>") if script else (style, body)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">{policy}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -19,7 +19,7 @@ from common.show.page import write_page
 from common.show.points import Points
 from common.show.table import rounded
 from common.window import Window
-from fleetgauge.pages.hover import SCRIPT
+from fleetgauge.pages.page import SCRIPT
 from support.browser import LEAST_CONTRAST, LIGHT, Browser
 from support.sinks import GivenPoints, send
 from support.wandb_week import DAY, END, WEEK, week_points

@@ -10,14 +10,12 @@ import pytest
 
 from fleetgauge.pages.axes import byte_axis, clock_axis, number_axis, time_axis
 from fleetgauge.pages.charts import Line, Reading, draw_chart
-from fleetgauge.pages.hover import SCRIPT
-from fleetgauge.pages.page import render_document, render_table
-from fleetgauge.pages.style import SERIES_DARK, SERIES_LIGHT, SERIES_RULES, page_style
+from fleetgauge.pages.page import SCRIPT, page_style, render_document, render_table
 from support.browser import Browser
 
 pytestmark = pytest.mark.slow
 
-STYLE = page_style(SERIES_LIGHT, SERIES_DARK, SERIES_RULES)
+STYLE = page_style("")
 START = 1_794_614_400  # 2026-11-14 00:00 UTC
 STEP = 900
 VALUES = [3, 20, 7.25, None, 0.0123, 12_345]
