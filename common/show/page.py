@@ -24,12 +24,11 @@ from common.text import visible
 from common.window import Window
 from fleetgauge.pages.axes import byte_axis, clock_axis, number_axis, plural
 from fleetgauge.pages.charts import Line, Reading, draw_chart
-from fleetgauge.pages.page import HINT, MAX_SERIES, file_of, page_style, render_cards, render_document
+from fleetgauge.pages.page import HINT, MAX_SERIES, file_of, render_cards, render_document
 
 # Numbers at the top from one collector; more of them are no summary.
 MAX_CARDS = 8
 _RULES = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-_STYLE = page_style(_RULES)
 
 
 def write_page(
@@ -84,7 +83,7 @@ def write_page(
     )
     path = file_of(path, title)
     with output_file(path, "--html") as file:
-        file.write(render_document(title, _STYLE, body, script=True))
+        file.write(render_document(title, _RULES, body, script=True))
     return path
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from fleetgauge.pages.axes import byte_axis, format_bytes, format_duration, plural, time_axis
 from fleetgauge.pages.charts import Limit, Line, Marker, Reading, draw_chart
-from fleetgauge.pages.page import HINT, name_span, page_style, render_cards, render_document, render_table
+from fleetgauge.pages.page import HINT, name_span, render_cards, render_document, render_table
 
 from .events import ALERT_TYPES, MemoryEvent
 from .oom import OomDump
@@ -25,8 +25,7 @@ from .recording import LoadedRecording
 # Charts are most of a page's size, so that only so many are drawn.
 MAX_DRAWN = 32
 MAX_LISTED = 256
-_CSS = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-STYLE = page_style(_CSS)
+RULES = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 _CSS_CLASSES = ("allocated", "reserved", "used")
 # Painted in this order: what contains the others lies below them.
 _PAINTED = (2, 1, 0)
@@ -100,7 +99,7 @@ def render_page(
     body += [_oom_table(oom_dumps)] if oom_dumps else []
     body += [_overview(sections)] if len(sections) > 1 else []
     body += [_section(section, script) for section in sections[:MAX_DRAWN]]
-    return render_document(title, STYLE, "".join(body), script=script)
+    return render_document(title, RULES, "".join(body), script=script)
 
 
 def _overview(sections: Sequence[_Section]) -> str:

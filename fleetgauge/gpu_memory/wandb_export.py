@@ -429,7 +429,7 @@ def attribution_page(rows: list[TensorRow], recorded: object) -> str:
     """
     from fleetgauge.pages.page import render_document, render_table  # large, and needed here only
 
-    from .page import STYLE
+    from .page import RULES
 
     history = "unknown" if not isinstance(recorded, bool) else "recorded" if recorded else "not recorded"
     shown = f"{len(rows):,} storages, the largest {min(len(rows), _MAX_ROWS_SHOWN)} shown"
@@ -445,7 +445,7 @@ def attribution_page(rows: list[TensorRow], recorded: object) -> str:
     title = "GPU memory by tensor"
     table = render_table(cells) if cells else ""
     return render_document(
-        title, STYLE, f"<h1>{title}</h1><p>{shown}. Allocator history: {history}.</p>{table}"
+        title, RULES, f"<h1>{title}</h1><p>{shown}. Allocator history: {history}.</p>{table}"
     )
 
 

@@ -33,17 +33,14 @@ _POLICY = (
 )
 
 
-def page_style(rules: str) -> str:
-    """Return the style of a page that adds rules; those for narrow windows and paper have precedence."""
-    return f"{_COMMON}{rules}{_NARROW}"
-
-
-def render_document(title: str, style: str, body: str, *, script: bool = False) -> str:
+def render_document(title: str, rules: str, body: str, *, script: bool = False) -> str:
     """Return a complete page; the title is text. With `script`, charts and tables are interactive.
 
-    A page with a script has a policy that allows this script and nothing else.
+    Its own `rules` of style precede those for narrow windows and for paper, which have precedence. A page
+    with a script has a policy that allows this script and nothing else.
     """
     policy = f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">' if script else ""
+    style = f"{_COMMON}{rules}{_NARROW}"
     style, body = (style + _SCRIPT_RULES, f"{body}<script>{SCRIPT}</script>") if script else (style, body)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">{policy}'

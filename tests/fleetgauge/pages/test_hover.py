@@ -10,12 +10,11 @@ import pytest
 
 from fleetgauge.pages.axes import byte_axis, clock_axis, number_axis, time_axis
 from fleetgauge.pages.charts import Line, Reading, draw_chart
-from fleetgauge.pages.page import SCRIPT, page_style, render_document, render_table
+from fleetgauge.pages.page import SCRIPT, render_document, render_table
 from support.browser import Browser
 
 pytestmark = pytest.mark.slow
 
-STYLE = page_style("")
 START = 1_794_614_400  # 2026-11-14 00:00 UTC
 STEP = 900
 VALUES = [3, 20, 7.25, None, 0.0123, 12_345]
@@ -40,7 +39,7 @@ def chart() -> str:
 
 
 def page(path: Path, body: str, *, script: bool = True) -> Path:
-    path.write_text(render_document("A page", STYLE, body, script=script))
+    path.write_text(render_document("A page", "", body, script=script))
     return path
 
 
