@@ -46,12 +46,18 @@ def changes(old: Any, new: Any, field: str = "") -> Iterator[Change]:
 
 
 def _named(items: list[Any]) -> dict[str, Any]:
-    """Return the items of a list by name: the title of a widget, otherwise the number."""
+    """Return the items of a list by name: the title of a widget, otherwise the number.
+
+    A widget whose title another one has already is named by both.
+    """
     if all(isinstance(item, str) for item in items):
         items = sorted(items)
-    definitions = [item.get("definition", {}) if isinstance(item, dict) else {} for item in items]
-    names = [each.get("title") or each.get("type") for each in definitions]
-    return {name or str(number): items[number] for number, name in enumerate(names)}
+    named: dict[str, Any] = {}
+    for number, item in enumerate(items):
+        definition = item.get("definition", {}) if isinstance(item, dict) else {}
+        name = definition.get("title") or definition.get("type") or str(number)
+        named[f"{name} {number}" if name in named else name] = item
+    return named
 
 
 def show(found: Sequence[Change]) -> Iterator[str]:

@@ -39,6 +39,11 @@ def test_widgets_are_matched_by_title_and_an_added_one_is_one_change() -> None:
         Change(f"{path}[New]", None, new),
     ]
     assert [*changes(wanted, wanted)] == []
+    copied = {"widgets": [widget("Runs", "edited"), widget("Runs", "a")]}
+    assert [*changes(copied, {"widgets": [widget("Runs", "a")]})] == [
+        Change("widgets[Runs].definition.query", "edited", "a"),
+        Change("widgets[Runs 1]", widget("Runs", "a"), None),
+    ]
     moved = {"widgets": wanted["widgets"][::-1]}
     assert [*changes(moved, wanted)] == [Change("widgets order", ["Cost", "Overview"], ["Overview", "Cost"])]
 
