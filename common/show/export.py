@@ -7,7 +7,6 @@ in memory as a complete text.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -91,21 +90,14 @@ def _samples(series: Series) -> Iterator[str]:
 def write_csv(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, Iterable[Series]]) -> None:
     """Write every sample as a row, under a head; ConfigurationError where the file cannot be written."""
     with output_file(path, "--csv") as file:
-        file.write(",".join(CSV_COLUMNS) + "\n")
+        # No spreadsheet takes a name, tag or host for a formula: they begin with a letter or a digit.
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(CSV_COLUMNS)
         for outcome in outcomes:
-            for series in points.get(outcome.collector, ()):
-                file.writelines(_rows(series))
-
-
-def _rows(series: Series) -> Iterator[str]:
-    """Yield each sample as a line; what the samples of a series share is quoted once."""
-    metric, tags, host, times, values = series
-    quoted = io.StringIO()
-    # No spreadsheet takes these for a formula: names, tags and hosts begin with a letter or a digit.
-    csv.writer(quoted).writerow((metric.name, metric.kind, metric.unit, host or "", " ".join(tags)))
-    text = quoted.getvalue().removesuffix("\r\n")
-    for second, value in zip(times, values, strict=True):
-        yield f"{_iso(second)},{second},{text},{exact(value)}\n"
+            for metric, tags, host, times, values in points.get(outcome.collector, ()):
+                shared = (metric.name, metric.kind, metric.unit, host, " ".join(tags))
+                for second, value in zip(times, values, strict=True):
+                    writer.writerow((_iso(second), second, *shared, exact(value)))
 
 
 # Formatting a date costs more than the line, and the series of a backfill have the same ticks.
