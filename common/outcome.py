@@ -43,7 +43,7 @@ class Report:
     """What a run counted and found besides its series; its self-metrics are made of it."""
 
     samples: int = 0  # points that the collector yielded
-    points_sent: int = 0
+    points_sent: int = 0  # in a dry run those that a push would send
     requests: int = 0
     dropped: Counter[str] = field(default_factory=Counter)  # by reason
     examples: dict[str, str] = field(default_factory=dict)  # by reason, the first that was dropped

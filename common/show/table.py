@@ -141,7 +141,7 @@ def show_totals(output: Output, outcomes: Sequence[Outcome], *, pushed: bool) ->
     """
     found = Counter(outcome.status for outcome in outcomes)
     statuses = ", ".join(f"{found[status]} {status}" for status in Status if found[status])
-    points = sum(outcome.report.points_sent if pushed else outcome.report.samples for outcome in outcomes)
+    points = sum(outcome.report.points_sent for outcome in outcomes)
     done = f"{plural(points, 'point')}{' sent' if pushed else ', nothing sent (dry run)'}"
     seconds = sum(outcome.seconds for outcome in outcomes)
     dropped = sum((Counter(outcome.report.dropped) for outcome in outcomes), Counter[str]())

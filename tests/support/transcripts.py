@@ -80,7 +80,7 @@ def _commands(folder: Path) -> dict[str, _Shown]:
     """Return what each command has to show."""
     points = Points(1000, NOW - 60, NOW)
     send(points, _node())
-    outcome = Outcome("host", Status.OK, 1.5, Report(15), as_of=NOW)
+    outcome = Outcome("host", Status.OK, 1.5, Report(points_sent=15), as_of=NOW)
     shown: dict[str, _Shown] = {"host": ([outcome], {"host": points}, Options())}
     for name in RECORDS:
         environ = {f"FLEETGAUGE_{name.upper()}_PATHS": str(_records(name, folder / name))}

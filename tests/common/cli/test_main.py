@@ -119,7 +119,7 @@ def test_dry_run_shows_a_table_or_a_document_and_sends_nothing(project: Project,
     assert re.fullmatch(r"toy: ok in \d+\.\d s, as of 20\S+T\d\d:(00|15|30|45):00Z", first)
     assert heads.split() == ["metric", "value", "unit", "tags"]
     assert row.split() == ["toy.value", "0.5", "item", "kind:b"]
-    assert "1 ok, 1 empty; 2 points, nothing sent (dry run)" in ran.stdout
+    assert "1 ok, 1 empty; 1 point, nothing sent (dry run)" in ran.stdout
     assert "dropped: 1 not_finite, 2 odd" in ran.stdout
     toy, silent = project.document("toy", "silent")["collectors"]
     assert (silent["status"], silent["samples"]) == ("empty", [])
