@@ -8,9 +8,11 @@ column for people (3 h 12 min). In a pipe every line is complete: exact values, 
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import groupby, zip_longest
+from textwrap import wrap
 from typing import TYPE_CHECKING, TextIO
 
 from common.metric import Series
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _STYLES = {"ok": "green", "partial": "yellow", "failed": "red", "empty": "dim", "skipped": "dim"}
-# Rows of a table that rich formats: it takes about a millisecond for each. Larger tables are plain.
-MAX_FOLDED_ROWS = 1000
+MIN_WIDTH = 16  # of a column that is folded
 MAX_FOR_PEOPLE = 1e18  # in the unit of a metric
 
 
@@ -44,6 +45,12 @@ class Output:
 
             # Names may contain brackets or colons, which rich would interpret as markup and emoji.
             self.console = Console(file=stream, highlight=False, markup=False, emoji=False)
+        # On a terminal a character may be wide.
+        self._width_of: Callable[[str], int] = len
+        if self.console is not None:
+            from rich.cells import cell_len
+
+            self._width_of = cell_len
 
     def line(self, text: str = "", style: str = "", *, indent: int = 0) -> None:
         """Print one line; a terminal wraps it at spaces, with the same indent.
@@ -61,35 +68,37 @@ class Output:
     def table(self, rows: Sequence[Sequence[str]], right: Collection[int], indent: int) -> None:
         """Print rows in columns, the first of them heads; a terminal folds texts it has no room for.
 
-        All rows have the same length. `right` are the numbers of the columns that are aligned to the right. A
-        link that has no room is printed below its row, in one piece.
+        All rows have the same length. `right` are the numbers of the columns that are aligned to the right
+        and never folded. On a terminal a link is below its row, in one piece.
         """
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        is_narrow = self.console is not None and indent + sum(widths) + 2 * len(widths) > self.console.width
-        links_below = is_narrow and rows[0][-1] == "url"
-        # Plain text, as wide as its longest cell.
-        if self.console is None or len(rows) > MAX_FOLDED_ROWS or links_below:
-            sides = [">" if at in right else "<" for at in range(len(widths))]
-            for row in rows:
-                cells = [
-                    f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
-                ]
-                if links_below:
-                    link = cells.pop().rstrip()
-                    cells[-1] += "" if row is rows[0] else f"\n{' ' * (indent + 2)}{link}"
-                self._stream.write(" " * indent + "  ".join(cells).rstrip() + "\n")
-            return
-        from rich.padding import Padding
-        from rich.table import Table
+        links = [""] * len(rows)
+        if self.console is not None and rows[0][-1] == "url":
+            links[1:] = [f"{' ' * (indent + 2)}{row[-1]}\n" for row in rows[1:]]
+            rows = [row[:-1] for row in rows]
+        widths = [max(map(self._width_of, column)) for column in zip(*rows, strict=True)]
+        texts = [at for at in range(len(widths)) if at not in right]
+        room = sys.maxsize if self.console is None else self.console.width - indent
+        # The widest first, so that most columns stay as they are.
+        for at in sorted(texts, key=widths.__getitem__, reverse=True):
+            excess = sum(widths) + 2 * (len(widths) - 1) - room
+            widths[at] -= max(0, min(excess, widths[at] - MIN_WIDTH))
+        for row, link in zip(rows, links, strict=True):
+            folded = [self._fold(cell, width) for cell, width in zip(row, widths, strict=True)]
+            for cells in zip_longest(*folded, fillvalue=""):
+                line = " " * indent
+                for at, cell in enumerate(cells):
+                    space = " " * (widths[at] - self._width_of(cell))
+                    line += f"{space}{cell}  " if at in right else f"{cell}{space}  "
+                self._stream.write(line.rstrip() + "\n")
+            self._stream.write(link)
 
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        for at, head in enumerate(rows[0]):
-            is_right = at in right
-            table.add_column(head, justify="right" if is_right else "left", overflow="fold", no_wrap=is_right)
-        for first, *others in rows[1:]:
-            indented = 2 if first.startswith("  ") else 0
-            table.add_row(Padding(first.lstrip(), (0, 0, 0, indented)), *others)
-        self.console.print(Padding(table, (0, 0, 0, indent), expand=False))
+    def _fold(self, text: str, width: int) -> list[str]:
+        """Return the lines of a text in a column, the first of them not indented."""
+        if self._width_of(text) <= width:
+            return [text]
+        # A character takes at most two columns of a terminal.
+        most = width if text.isascii() else width // 2
+        return wrap(text, most, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def show(

@@ -75,6 +75,21 @@ def test_pipe_has_exact_values_and_a_terminal_every_tag(
         assert tag in wide
 
 
+def test_long_name_is_folded_and_its_link_is_below_in_one_piece() -> None:
+    link = f"https://wandb.ai/acme/ants/runs/{'r' * 60}"
+    entries: list[dict[str, object]] = [
+        {"run": name, "state": "running", "hours": 1.5, "url": link} for name in ("ants", "ants." * 30)
+    ]
+    outcome = Outcome("wandb", Status.OK, report=Report(tables={"runs": entries}))
+    heads, short, _, *folded, below = shown(outcome).splitlines()[2:-2]
+    assert (heads.split(), short.split()) == (["run", "state", "hours"], ["ants", "running", "1.500"])
+    assert "".join(folded).split()[1:3] == ["running", "1.500"]
+    assert "".join(line.split()[0] for line in folded) == "ants." * 30
+    assert below == f"      {link}"
+    assert all(len(line) <= 80 for line in (heads, short, *folded))
+    assert shown(outcome, width=None).splitlines()[2].split() == ["run", "state", "hours", "url"]
+
+
 @pytest.mark.parametrize("width", [None, 80])
 def test_text_of_others_is_shown_as_it_is_spelled(width: int | None) -> None:
     error = ErrorSummary("SourceError", ODD, details=[ODD])
