@@ -469,4 +469,4 @@ def _check(kind: RecordKind[S, B], context: Context[S]) -> Iterator[str | Fleetg
         matched = [file for file in found.files.values() if file.pattern == pattern]
         newest = max(matched, key=lambda file: file.modified, default=None)
         named = f"; the newest is {shown(newest.path)}" if newest else ""
-        yield f"{shown(pattern)}: {len(matched)} files{named}"
+        yield f"{shown(pattern)}: {len(matched)} file{'s' * (len(matched) != 1)}{named}"
