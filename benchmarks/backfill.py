@@ -148,8 +148,8 @@ def main(argv: Sequence[str]) -> int:
     of_point = 1e6 * sizes[-1].made / sizes[-1].points
     return judge(
         [
-            Claim("CPU a point / floor of a delivery", of_point / cheapest, 1.1),
-            Claim("the same without usage", 1e6 * plain.made / plain.points / cheapest, 6.5),
+            Claim("CPU a point / floor of a delivery", of_point / cheapest, 1.0),
+            Claim("the same without usage", 1e6 * plain.made / plain.points / cheapest, 4.6),
             Claim("peak MB of the largest", sizes[-1].peak_mb, 165),
             Claim("CPU, from each size to its double", max(b.made / a.made for a, b in pairwise(sizes)), 2.5),
         ]

@@ -38,8 +38,8 @@ NOTE = "<!-- Made by scripts/generate from the code; edit that instead. -->\n"
 METRICS = """\
 Every point also carries the tags `env` and `service`. Of a metric whose `past` is yes, a backfill sends what
 live ticks would have sent; the others are true only at the time of the tick itself. `over tags` says which
-number stands for several series of a metric at once: their sum, max, min or mean, or none. With `--shard` the
-metrics of every run have the tag `shard`.
+number combines several series of a metric: their sum, max, min or mean, or none. With several shards
+(`--shard`), `collector.*` has the tag `shard`.
 
 The values are from a run of the demo, whose jobs, runs and node `gpu-node-3`, with its GPUs, are simulated.
 """

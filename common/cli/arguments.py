@@ -94,7 +94,7 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
     add("-h", "--help", action="help", help="show this help and exit")
     add = made.add_argument_group("options").add_argument
     add("--config", metavar="FILE", help="TOML file with a table per collector")
-    timeout = f"deadline of each collector: 90s, 2m (default: {LIVE:g}s, with --since {PAST:g}s)"
+    timeout = f"deadline of each collector (default: {LIVE:g}s, with --since {PAST:g}s, at most --every)"
     add("--timeout", metavar="TIME", type=interval, help=timeout)
     add("--every", metavar="INTERVAL", type=interval, help="with --push: run again at each interval: 60s")
     shard = "wandb only: read the projects of shard I (from 0) of N; /N takes I from JOB_COMPLETION_INDEX"

@@ -234,13 +234,12 @@ class CoreSettings(Settings):
         900,
         ge=1,
         le=3600,
-        description="Grid on which a pushed run answers: its points stand at whole steps.",
+        description="Interval of the ticks, whose multiples are the times of W&B points. `--every` sets it.",
     )
     series_cap: int = Field(20_000, ge=1, description="Most series one collector may send in one run.")
     instance: Text = Field(
         "",
-        description="Tells this installation from others that keep state in the same place; "
-        "the chart sets it.",
+        description="Name of this installation, where several share a state store; the chart sets it.",
     )
     node_name: Text | None = Field(
         None, description="Host of metrics that belong to a node; the hostname when unset."
