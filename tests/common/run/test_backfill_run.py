@@ -16,9 +16,10 @@ from common import signals
 from common.collector import Context
 from common.errors import SourceError
 from common.metric import Series
-from common.options import Backfill
+from common.options import Backfill, Mode, Options
 from common.outcome import Outcome, Status
 from common.run import backfill
+from common.run.run import run
 from common.shards import Shard
 from common.times import iso
 from common.window import Window
@@ -180,6 +181,12 @@ class TestAgreeing:
         assert first == f"about 180 points, {when}, 180 ticks; visible within an hour"
         assert len(more) == 1, "files that were deleted since would lower sums"
         assert outcome.report.points_sent == 180
+
+    def test_nothing_is_sent_where_nobody_can_agree(self, toy: Toy) -> None:
+        hourly(toy)
+        options = Options(Mode.PUSH, timeout=600, step=60, backfill=span(3, confirm=True))
+        outcome = run("toy", options, toy.environ, clock=lambda: toy.now)
+        assert (outcome.report.points_sent, toy.intake.points) == (0, {})
 
     def test_nobody_is_asked_about_nothing(self, toy: Toy) -> None:
         past(toy)
