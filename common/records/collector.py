@@ -389,7 +389,7 @@ class _Reading(Generic[S, B]):
         width = self._context.settings.width  # an incomplete bucket would not be sent
         since, until = tick(int(min(times)), width), tick(int(max(times)), width) + width
         command = f"run_collector.py {self._kind.name} --since {iso(since)} --until {iso(until)} --push --yes"
-        why = f"{len(times)} records were written too late; to send them: {command}"
+        why = f"at least {len(times)} records were written too late; to send them: {command}"
         self._context.report.lose(shown(path), why, "late")
 
     def _remember(self, found: Found) -> None:

@@ -141,7 +141,7 @@ def test_records_too_late_to_be_sent_are_named_with_the_command(kind: str, tmp_p
     ran = folder.tick(NOW + 3600)
     span = f"--since {iso(NOW - 800)} --until {iso(NOW - 799)}"
     [lost] = ran.report.lost
-    assert lost.startswith(f"{path}: 1 records were written too late")
+    assert lost.startswith(f"{path}: at least 1 records were written too late")
     assert lost.endswith(f"run_collector.py {kind} {span} --push --yes")
     assert folder.tick(NOW + 4500).report.lost == []  # it is named once
 
@@ -171,7 +171,7 @@ def test_records_of_a_file_that_was_listed_empty_are_late(calls: Folder) -> None
     assert calls.tick(LATER).report.lost == []
     calls.write(operations(0, 100), modified=NOW + 910)
     [lost] = calls.tick(LATER + 900).report.lost
-    assert "a.jsonl: 1 records were written too late" in lost
+    assert "a.jsonl: at least 1 records were written too late" in lost
 
 
 def test_a_rotated_file_is_not_late_whatever_its_writer_called_it(calls: Folder) -> None:
@@ -214,7 +214,7 @@ def test_only_new_records_are_late_after_a_directory_was_missing(calls: Folder, 
         away.rename(folder)
     calls.write(operations(2, 50), operations(3, -700), to="sub/a.jsonl", modified=NOW + 700)
     [late] = calls.tick(LATER + 900).report.lost
-    assert "/sub/a.jsonl: 2 records were written too late" in late
+    assert "/sub/a.jsonl: at least 2 records were written too late" in late
 
 
 def test_a_file_that_goes_on_a_week_later_is_not_late(calls: Folder) -> None:
