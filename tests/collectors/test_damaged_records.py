@@ -25,6 +25,6 @@ def test_damaged_lines_cost_only_themselves_live_and_in_a_backfill(kind: str, tm
         json.dumps(ran.report.examples, allow_nan=False)
         bad_records += ran.sent[f"{kind}.ingest.bad_records", (), None, now]
     assert lost_points(runs, made) == []
-    assert bad_records > LINES / 2
+    assert bad_records > LINES / 3  # others are only odd; which ones differs by Python
     runs.points = runs.backfill(BEGIN, BEGIN + 2 * HOUR, BEGIN + 3 * HOUR)
     assert lost_points(runs, made) == []
