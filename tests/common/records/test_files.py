@@ -206,8 +206,8 @@ def test_file_that_was_renamed_replaced_or_deleted_is_noticed(tmp_path: Path) ->
     (tmp_path / "new").rename(tmp_path / "c.jsonl")
     (tmp_path / "e.jsonl").unlink()
     make(tmp_path, "e.jsonl.gz")
-    (tmp_path / "d.jsonl").unlink()
-    os.mkfifo(tmp_path / "d.jsonl")
+    os.mkfifo(tmp_path / "pipe")  # made before the file is deleted, whose inode it could have otherwise
+    (tmp_path / "pipe").rename(tmp_path / "d.jsonl")
     for name in "abce":
         with pytest.raises(ChangedFileError if name in "ac" else FileNotFoundError):
             storage.open(first[name])
