@@ -221,7 +221,11 @@ def running(
         engine.run("podman", "play", "kube", "--network", "host", "-", input=yaml.safe_dump(pod))
         yield Pod(engine, name, pod["spec"]["terminationGracePeriodSeconds"])
     finally:
-        engine.run("podman", "pod", "rm", "--force", "--ignore", "--time", "0", name)
+        remove = ("podman", "pod", "rm", "--force", "--ignore", "--time", "0", name)
+        try:
+            engine.run(*remove)
+        except AssertionError:  # podman 4 may crash where a volume goes at the same time; the pod stays
+            engine.run(*remove)
 
 
 def filled_in(
