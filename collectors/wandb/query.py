@@ -234,8 +234,9 @@ def select_projects(api: Api, context: Context[WandbSettings], filters: Filter) 
             listed, unreadable = _list(project.entity, filters, api, context)
             again, errors = _list(project.entity, filters, api, context)
             listed |= again
-            if unreadable and errors:  # a listing without errors has every project
-                lost[project] = SourceError(f"W&B could not list all of its projects: {errors}")
+            # A project that one listing could not read may be one that the other has missed.
+            if unreadable := errors or unreadable:
+                lost[project] = SourceError(f"W&B could not list all of its projects: {unreadable}")
             elif not listed:
                 raise RefusedProjectError(f"{project} matches no project; check WANDB_PROJECTS")
         except FleetgaugeError as error:
